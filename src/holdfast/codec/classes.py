@@ -10,7 +10,7 @@ import typing
 from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import date
 from enum import Enum, Flag
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import structs
@@ -19,6 +19,8 @@ from holdfast.codec import pydantic_types
 from holdfast.codec.scalars import Misfit, label, name_of
 from holdfast.codec.secret import Secret
 from holdfast.errors import BadInput
+
+Made = TypeVar("Made")
 
 
 class Record(NamedTuple):
@@ -178,6 +180,38 @@ def _refuse_lost_attributes(value: Any, names: Collection[str]) -> None:
             f"the {type(value).__name__}{{at}} has an attribute {lost[0]!r} that is not one of its "
             f"fields and would be lost; make it a field, or leave it out"
         )
+
+
+# What is made of an annotation is made once.
+
+
+def made_once(make: Callable[[Any], Made]) -> Callable[[Any], Made]:
+    """A function of an annotation that remembers what it made.
+
+    Python says that `A | B` and `B | A` are equal. They are two here: data that fits both classes
+    becomes the first.
+    """
+
+    @functools.lru_cache(maxsize=4096)
+    def known(annotation: Any, order: Any) -> Made:
+        return make(annotation)
+
+    @functools.wraps(make)
+    def made(annotation: Any) -> Made:
+        try:
+            if isinstance(annotation, type):
+                return known(annotation, None)
+            return known(annotation, _order_in(annotation))
+        except TypeError:  # not hashable: Annotated[int, []]
+            return make(annotation)
+
+    return made
+
+
+def _order_in(annotation: Any) -> Any:
+    """The parts of an annotation as they stand in it."""
+    parts = annotation if isinstance(annotation, list) else typing.get_args(annotation)
+    return tuple(map(_order_in, parts)) or annotation
 
 
 # What an annotation declares: the classes that a value under it may be made of.

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from holdfast.codec import pydantic_types
-from holdfast.codec.classes import hints_of, is_typed_dict, reach, record_of
+from holdfast.codec.classes import hints_of, is_typed_dict, made_once, reach, record_of
 from holdfast.codec.closed import Closed, NaturalWay, closed_way
 from holdfast.codec.scalars import Misfit, decode, encode, label, name_of
 from holdfast.codec.tags import Open
@@ -55,22 +55,13 @@ class Outside:
         return self.load(data) if b'"$' in data else from_json(self._annotation, decode(data))
 
 
+@made_once
 def _whole(annotation: Any) -> Closed | NaturalWay | None:
     """The way of a part that msgspec or pydantic knows; None for one that has to be walked."""
-    try:
-        return _cached_whole(annotation)
-    except TypeError:  # not hashable: Annotated[int, []]
-        return _find_whole(annotation)
-
-
-def _find_whole(annotation: Any) -> Closed | NaturalWay | None:
     declared = reach(annotation)
     if declared.hides:
         return None
     return closed_way(annotation, Open(declared.classes), declared)
-
-
-_cached_whole = functools.lru_cache(maxsize=4096)(_find_whole)
 
 
 def from_json(annotation: Any, data: Any, at: str = "$") -> Any:

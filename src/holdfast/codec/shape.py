@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import inspect
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from holdfast.codec.classes import Declared, reach
+from holdfast.codec.classes import Declared, made_once, reach
 from holdfast.codec.closed import Closed, NaturalWay, closed_way
 from holdfast.codec.outside import Outside
 from holdfast.codec.pydantic_types import PydanticAdapter
@@ -157,10 +156,7 @@ def shape_of(annotation: Any) -> Shape:
     >>> shape_of(Any).settle({1, 2})
     (b'{"$set":[1,2]}', {1, 2})
     """
-    try:
-        return _cached_shape(annotation)
-    except TypeError:  # not hashable: Annotated[int, []]
-        return _make_shape(annotation)
+    return _known_shape(annotation)
 
 
 def _make_shape(annotation: Any) -> Shape:
@@ -233,7 +229,7 @@ class _Strict:
         return self._tagged.settle(given)
 
 
-_cached_shape = functools.lru_cache(maxsize=4096)(_make_shape)
+_known_shape = made_once(_make_shape)
 
 
 _encode_sorted = msgspec.json.Encoder(order="deterministic").encode
