@@ -11,9 +11,10 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast import Holdfast, checkpoint, note, restore, step, task
+from holdfast.core import state
 from holdfast.core.events import Started
 from holdfast.core.fold import fold
-from holdfast.core.state import State
+from holdfast.core.state import Packed, State
 from holdfast.errors import LogDamaged, TaskNotFound
 from holdfast.log import reading
 from holdfast.log.log import open_log
@@ -221,3 +222,15 @@ def test_a_long_log_is_read_for_a_resume_like_a_short_one(hf, monkeypatch):
         assert list(since_checkpoint(counting, stream_of(id))) == expected
         monkeypatch.undo()
         assert counting.lines <= 2 * len(expected) + 2
+
+
+def test_the_threads_of_a_long_task_may_look_at_its_calls_at_once(hf, soon_many, monkeypatch):
+    monkeypatch.setattr(state, "_PACK", 2)
+    hf.run(loads_plain, 40, id="long")
+    calls = read_state(hf.store, stream_of("long")).calls
+    assert isinstance(calls, Packed) and calls["1"].path == "1"
+    # A dict that another thread looks through must not change under it.
+    looked_into = calls._unpacked
+    before = dict(looked_into)
+    assert [call.path for call in calls.values()] == list(calls)
+    assert looked_into == before

@@ -631,7 +631,8 @@ class Packed(Later[V]):
     def settle(self, leave: int = 0) -> None:
         """Pack the values that are settled, but for so many of the newest."""
         keys = list(self._fresh)
-        found = [(key, dict.__getitem__(self, key)) for key in keys[: len(keys) - leave]]
+        older = keys[: max(len(keys) - leave, 0)]
+        found = [(key, dict.__getitem__(self, key)) for key in older]
         settled = [(key, value) for key, value in found if self._is_settled(value)]
         for start in range(0, len(settled), _PACK):
             some = settled[start : start + _PACK]
@@ -650,9 +651,9 @@ class Packed(Later[V]):
         values = self._unpacked.get(number)
         if values is None:
             values = self._unpack(self._packs[number])
-            if len(self._unpacked) >= _MOST_UNPACKED:
-                self._unpacked.pop(next(iter(self._unpacked)), None)
-            self._unpacked[number] = values
+            # Replaced, never changed: the threads of a task look at its calls at once.
+            others = list(self._unpacked.items())[1 - _MOST_UNPACKED :]
+            self._unpacked = dict([*others, (number, values)])
         return values[index]
 
     def __getitem__(self, key: str) -> V:
