@@ -70,6 +70,19 @@ def test_of_many_that_are_closed_only_the_one_that_fails_says_so(store, logs, ca
     assert len(list(store.read("tasks/a"))) == len(list(store.read("tasks/c"))) == 1
 
 
+def test_of_many_that_are_closed_all_are_released_when_the_store_fails_as_a_whole(
+    store, logs, monkeypatch
+):
+    def fail(leases: Any) -> Any:
+        raise broken
+
+    broken = StorageFailed("the cable was pulled")
+    monkeypatch.setattr(store, "sync", fail)
+    assert close_together(store, logs) == [broken] * 3
+    assert [store.holder(f"tasks/{name}") for name in NAMES] == [None] * 3
+    assert all(log.is_broken for log in logs)
+
+
 def test_of_many_that_are_closed_one_that_was_taken_over_is_no_failure(store, logs):
     store.errors["sync", "tasks/c"] = LeaseLost("somebody took it over")
     assert close_together(store, logs) == [None, None, None]

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from holdfast import Holdfast, StorageFailed, TaskBusy, step, task, tool
+from holdfast import Holdfast, StorageFailed, TaskBusy, current, step, task, tool
 from holdfast.errors import LeaseLost
 from holdfast.stores.files import syncing as together
 from holdfast.stores.files.disk import Disk
@@ -19,8 +19,12 @@ from holdfast.stores.port import Store
 TASKS, STEPS = 30, 4
 
 
+begun_together: list[str] = []
+
+
 @step
 async def add_together(x: int) -> int:
+    begun_together.append(current().task_id)
     return x + 1
 
 
@@ -38,12 +42,18 @@ async def run_all(hf, tasks=TASKS, **options):
 
 
 class Counting(MemoryStore):
-    """Counts what it is asked for, and fails for one stream."""
+    """Counts what it is asked for, and fails for some streams."""
 
     def __init__(self) -> None:
         super().__init__()
         self.asked: list[tuple[str, int]] = []
         self.bad: dict[str, Exception] = {}
+        self.full: dict[str, Exception] = {}
+
+    def append(self, lease, *args):
+        if error := self.full.get(lease.stream):
+            raise error
+        super().append(lease, *args)
 
     def acquire(self, streams, owner, lease_s):
         self.asked.append(("acquire", len(streams)))
@@ -87,14 +97,17 @@ def test_branches_of_one_task_share_a_sync_of_one_log():
 
 
 @pytest.mark.parametrize("error", [StorageFailed("no"), LeaseLost("taken over")])
-def test_a_sync_that_fails_for_one_task_stops_that_one_alone(error):
+@pytest.mark.parametrize("what", ["append", "sync"])
+def test_a_write_or_a_sync_that_fails_for_one_task_stops_that_one_alone(what, error):
+    begun_together.clear()
     store = Counting()
-    store.bad["tasks/t-7"] = error
+    getattr(store, "bad" if what == "sync" else "full")["tasks/t-7"] = error
     with Holdfast(store) as hf:
         outcomes = asyncio.run(run_all(hf, return_exceptions=True))
         assert type(outcomes[7]) is type(error)
         assert outcomes[:7] + outcomes[8:] == [STEPS] * (TASKS - 1)
-        store.bad.clear()
+        assert begun_together.count("t-7") <= 1, "no step follows one that is not durable"
+        store.bad.clear(), store.full.clear()
         assert hf.run(count_together, STEPS, id="t-7") == STEPS
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
+from threading import Thread
+from typing import Any
 
 import pytest
 from msgspec import Raw
@@ -155,6 +157,51 @@ def test_after_a_failure_nothing_more_is_written_for_nobody_knows_what_is(store,
 
 def test_a_sound_log_is_not_broken(log):
     assert not log.is_broken
+
+
+class Writing(Recording):
+    """Lets another thread do something while it writes, and waits for it for a moment."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.meanwhile: Callable[[], None] | None = None
+        self.threads: list[Thread] = []
+
+    def append(self, *args: Any, **named: Any) -> None:
+        if self.meanwhile is not None:
+            thread = Thread(target=self.meanwhile)
+            self.threads.append(thread)
+            thread.start()
+            thread.join(0.05)
+        super().append(*args, **named)
+
+
+@pytest.fixture
+def writing() -> Writing:
+    return Writing()
+
+
+def test_a_log_that_another_thread_writes_is_sound_and_has_to_be_synced(writing):
+    log = opened(writing)
+    seen: list[tuple[bool, bool]] = []
+    writing.meanwhile = lambda: seen.append((log.is_broken, log.has_to_be_synced()))
+    log.append(CREATED)
+    log.flush()
+    writing.threads[0].join()
+    assert seen == [(False, True)]
+
+
+def test_a_sync_that_fails_while_another_thread_writes_is_not_forgotten(writing):
+    log = opened(writing)
+    log.append(CREATED)
+    log.flush()
+    writing.meanwhile = lambda: log.was_synced(1, StorageFailed("the disk failed"))
+    log.append(CLAIMED)
+    log.flush()
+    writing.threads[0].join()
+    with pytest.raises(StorageFailed, match="the disk failed"):
+        log.sync()
+    assert log.synced == 0
 
 
 def test_a_refused_log_writes_no_more_and_says_the_first_reason(log):

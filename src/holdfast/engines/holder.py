@@ -54,7 +54,11 @@ def sync_together(logs: Sequence[Log]) -> Sequence[BaseException | None]:
             outcomes[log] = error
     if flushed:
         upto = [log.flushed for log in flushed]
-        answers = logs[0].store.sync([log.lease for log in flushed])
+        answers: Sequence[BaseException | None]
+        try:
+            answers = logs[0].store.sync([log.lease for log in flushed])
+        except Exception as error:  # nobody knows what is durable, of any of them
+            answers = [error] * len(flushed)
         for log, seq, answer in zip(flushed, upto, answers, strict=True):
             log.was_synced(seq, answer)
             outcomes[log] = answer

@@ -313,7 +313,7 @@ class Log:
     def was_synced(self, seq: int, error: BaseException | None) -> None:
         """Take notice that the events up to `seq` are durable, or that nobody knows."""
         if error is not None:
-            self._breaks(error)
+            self.refuse(error)
         elif seq > self.synced:
             self.synced = seq
 
@@ -328,14 +328,18 @@ class Log:
             self.watched.refused(self.state, error)
         self._broken = error
 
+    # While another thread writes, it looks broken. The lock waits for what comes of that.
+
     @property
     def is_broken(self) -> bool:
         """Whether nothing more can be written by it."""
-        return self._broken is not None
+        with self._lock:
+            return self._broken is not None
 
     def has_to_be_synced(self) -> bool:
         """Whether something was appended that may be lost yet, and can be kept."""
-        return self._broken is None and self.state.seq > self.synced
+        with self._lock:
+            return self._broken is None and self.state.seq > self.synced
 
     def stow(self, value: bytes) -> Raw:
         """The value as it goes into an event: itself, or what says where it is kept."""
