@@ -535,17 +535,22 @@ class CodeChanged(HoldfastError):
     True
     """
 
-    def __init__(self, task_id: str, path: str, recorded: str, asked: str, why: str = "") -> None:
+    def __init__(
+        self, task_id: str, path: str, recorded: str, asked: str, why: str = "", do: str = ""
+    ) -> None:
         self.task_id = task_id
         self.path = path
         self.recorded = recorded
         self.asked = asked
         place = "STEP" if path == "0" else quote(path)
+        do = do or (
+            "run the version of the code that started it, or let the new code go its own way "
+            f"from before it (holdfast fork {quote(task_id)} --at {place} --effects reuse)"
+        )
         super().__init__(
             f"task {task_id!r}, step {path}: the log holds {recorded}, your code now {asked}. "
             + (why or "The task's code changed under it")
-            + ": run the version of the code that started it, or let the new code go its own way "
-            f"from before it (holdfast fork {quote(task_id)} --at {place} --effects reuse)"
+            + f": {do}"
         )
 
 

@@ -297,6 +297,12 @@ def test_the_reference_page_is_up_to_date():
     )
 
 
+def test_no_summary_in_a_list_of_commands_is_cut():
+    lists = re.findall(r"^(?:Commands|[A-Z].* – .*):\n((?:  .*\n)+)", reference(), re.MULTILINE)
+    assert len(lists) > 7
+    assert [line for each in lists for line in each.splitlines() if line.endswith("...")] == []
+
+
 def test_the_reference_does_not_depend_on_the_terminal(monkeypatch):
     before = reference()
     monkeypatch.setenv("COLUMNS", "200")

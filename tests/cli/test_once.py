@@ -185,6 +185,7 @@ def test_the_same_name_with_another_command_is_refused_and_shows_both(once):
     assert (code, out) == (107, "")
     assert f"task '{TASK}', step fetch: the log holds `echo one`" in err
     assert "your code now asks for `touch 'a b'`" in err
+    assert "give the step another name" in err and "holdfast fork" not in err
     assert not Path("a b").exists()
     assert once("fetch", "--file", "x", "--", "echo", "one").code == 107
 

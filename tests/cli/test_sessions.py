@@ -62,6 +62,14 @@ def test_show_diff_and_compare_take_sessions_too(spoken, cli):
     assert cli("compare", "chat", "chat")[0] == 0
 
 
+@pytest.mark.parametrize("command", ["diff", "compare"])
+def test_a_session_is_compared_with_no_task(spoken, cli, command):
+    code, _, err = cli(command, "chat", "answer-1")
+    assert code == 2 and "'chat' is a session, and 'answer-1' is a task" in err
+    code, _, err = cli(command, "chat", "nowhere")
+    assert code == 5 and "no task 'nowhere'" in err
+
+
 def test_a_command_for_tasks_says_that_an_id_is_a_sessions(spoken, cli):
     code, _, err = cli("log", "chat")
     assert code == 5 and "There is a session of that id: see `holdfast session chat`" in err

@@ -93,6 +93,24 @@ def test_what_a_generated_page_lists_is_public_and_has_a_docstring(name):
         assert not callable(it) or inspect.getdoc(it), f"{name}.{public} has no docstring"
 
 
+FOR_AUTHORS = {"frameworks", "journaled"}  # what integrations are made of
+
+
+def test_every_integration_is_on_a_generated_page():
+    folder = ROOT / "src/holdfast/integrations"
+    files = [*folder.glob("*.py"), *folder.glob("*/__init__.py")]
+    public = {
+        file.parent.name if file.name == "__init__.py" else file.stem
+        for file in files
+        if file.parent != folder or file.name != "__init__.py"
+        if "\n__all__ = " in file.read_text()
+    }
+    listed = {
+        name.removeprefix("holdfast.integrations.") for name in PUBLIC if ".integrations." in name
+    }
+    assert listed == public - FOR_AUTHORS
+
+
 def test_every_page_of_the_how_tos_is_in_their_list():
     listed = set(re.findall(r"\]\(([\w-]+\.md)\)", (DOCS / "how-to/README.md").read_text()))
     assert listed == {page.name for page in (DOCS / "how-to").glob("*.md")} - {"README.md"}

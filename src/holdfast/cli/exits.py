@@ -48,7 +48,7 @@ MEANINGS = {
     Exit.OK: "it went well",
     Exit.TASK_FAILED: "the task failed, or what was compared differs",
     Exit.BAD_INPUT: "wrong usage or input; nothing was changed",
-    Exit.WAITING: "the task waits for a person or is paused; a call is in doubt or was interrupted",
+    Exit.WAITING: "it waits for a person or is paused; a call is in doubt or interrupted",
     Exit.DAMAGED: "a log is damaged, or the store or the engine failed",
     Exit.NOT_FOUND: "no such task, session or store",
     Exit.BUSY: "another process is driving the task",

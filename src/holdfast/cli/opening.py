@@ -216,6 +216,19 @@ def must_be_there(store: Store, *tasks: str) -> None:
             raise not_found(store, task_id)
 
 
+def are_sessions(store: Store, *ids: str) -> bool:
+    """Whether all are sessions; they are compared with no task."""
+    sessions = [id for id in ids if is_session(store, id)]
+    tasks = [id for id in ids if id not in sessions]
+    if sessions and tasks:
+        must_be_there(store, *tasks)
+        raise BadInput(
+            f"{sessions[0]!r} is a session, and {tasks[0]!r} is a task: compare sessions with "
+            f"sessions, and tasks with tasks (`holdfast session {sessions[0]}` names its tasks)"
+        )
+    return not tasks
+
+
 def read_all(store: Store) -> tuple[list[TaskView], list[StoreError]]:
     """Every task, and what is wrong with those that can't be read.
 

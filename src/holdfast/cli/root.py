@@ -351,11 +351,11 @@ def root(ctx: click.Context) -> None:
 
     \b
     Examples:
-      holdfast run agents:plan Oslo --id trip-42   start a task, and drive it here
-      holdfast ls                                  the newest tasks, a page at a time
-      holdfast show trip-42                        where it is, and what happened to get there
+      holdfast run agents:plan Oslo --id trip-42   start a task, and drive it
+      holdfast ls                                  the newest tasks
+      holdfast show trip-42                        where it is, and what happened
       holdfast resume trip-42 --app agents         go on after a crash
-      holdfast fork trip-42 --at 6 --effects live  a new task that shares its past up to step 6
+      holdfast fork trip-42 --at 6 --effects live  another way from step 6 on
       holdfast answer                              what tasks ask people
 
     The options below may stand before or after the command's name. Settings come from an option,

@@ -390,9 +390,10 @@ def must_be_the_same(state: State, step: Step, args: bytes) -> None:
     if state.args_hash == args_hash(args):
         return
     before = bytes(state.args) if isinstance(state.args, Raw) else b"{}"
-    why = "The script changed under it (a step of another name is another step; so is one of "
-    why += "another --key, which stands for the command)"
-    raise CodeChanged(step.script, step.name, _shown(before), f"asks for {_shown(args)}", why)
+    why = "The script changed under it"
+    do = "run it as it was, give the step another name, or begin a new run with another "
+    do += "HOLDFAST_TASK. A command that differs on every run needs a --key, which stands for it"
+    raise CodeChanged(step.script, step.name, _shown(before), f"asks for {_shown(args)}", why, do)
 
 
 def _shown(args: bytes) -> str:

@@ -16,7 +16,7 @@ from rich.text import Text
 from holdfast.api.app import Holdfast
 from holdfast.cli.exits import Exit
 from holdfast.cli.layers import LayerPage
-from holdfast.cli.opening import find_task, is_session, must_be_there, opened, session_view
+from holdfast.cli.opening import are_sessions, find_task, must_be_there, opened, session_view
 from holdfast.cli.options import (
     At,
     complete_task,
@@ -178,7 +178,7 @@ def diff(
     if other is None and start is None:
         raise click.UsageError("say a second task, or --from which place")
     with opened(given) as hf:
-        if is_session(hf.store, task) and (other is None or is_session(hf.store, other)):
+        if are_sessions(hf.store, task, other or task):
             made = differences.diff(_held(hf, task, start), _held(hf, other or task, to))
         else:
             must_be_there(hf.store, task, other or task)
@@ -226,7 +226,7 @@ def compare(given: Given, tasks: tuple[str, ...], full: bool, as_json: bool) -> 
       holdfast compare trip-42 trip-43 trip-44 --json
     """
     with opened(given) as hf:
-        if all(is_session(hf.store, each) for each in tasks):
+        if are_sessions(hf.store, *tasks):
             return _compare_sessions([session_view(hf, each) for each in tasks], full, as_json)
         for task in tasks:
             find_task(hf, task)

@@ -104,11 +104,13 @@ def cancel(
 
     \b
     One of these is said (with --json it is the outcome):
-      ended        nobody was driving it, and it ended at once
-      will_end     somebody is driving it: it ends at its next step; a running async step is
-                   cancelled, a sync one runs to its end and is recorded
-      to_be_driven it has something to do first: tools to undo, or children to cancel. A worker
-                   does that and ends it, or `holdfast resume` with the task's code
+      ended         nobody was driving it, and it ended at once
+      will_end      somebody is driving it: it ends at its next step; a running
+                    async step is cancelled, a sync one runs to its end and is
+                    recorded
+      to_be_driven  it has something to do first: tools to undo, or children to
+                    cancel. A worker does that and ends it, or `holdfast resume`
+                    with the task's code
 
     The tools that declare an undo (undo=…) are undone, unless the task says otherwise
     (compensate=…). Its children are cancelled too, unless they were started to be left alone.

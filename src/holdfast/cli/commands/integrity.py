@@ -80,7 +80,7 @@ def verify(given: Given, tasks: tuple[str, ...], against: Path | None, as_json: 
     Examples:
       holdfast verify
       holdfast verify trip-42 --sign-key-file sign.key
-      holdfast head > heads.json              kept where nobody who writes the store can
+      holdfast head > heads.json    keep it where no writer of the store can
       holdfast verify --against heads.json
     """
     noted = read_heads(against) if against else []

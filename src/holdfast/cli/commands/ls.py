@@ -60,8 +60,10 @@ def ls(
     \b
     A task that nobody is at work on is marked where that matters:
       stopped      it is in progress: resume it, or have a worker take it up
-      waiting      it sleeps, backs off or waits for a child: a worker goes on with it in time
-      to be ended  it was cancelled, and has something to do first: resume it, or have a worker
+      waiting      it sleeps, backs off or waits for a child: a worker goes on
+                   with it in time
+      to be ended  it was cancelled, and has something to do first: resume it,
+                   or have a worker
       on ENGINE    a remote engine drives it
 
     With --json, at_work names the process at work on a task, or is null; driver names the engine

@@ -52,7 +52,7 @@ def memory() -> None:
 @which_options
 @store_command()
 def search(given: Given, /, query: str, as_json: bool, **which: Any) -> Exit:
-    """Find entries that have any of the words of QUERY, the best match first.
+    """Find entries that have any word of QUERY, the best first.
 
     Case and accents do not matter, and nothing in a query is an operator.
 

@@ -75,7 +75,7 @@ def mirror(
 
     \b
     For each task:
-      status.md        where it stands, what it waits for, what failed, what comes next
+      status.md        where it is, what it waits for, what failed, what is next
       mission.md       what it is for
       plan.md          what it intends to do, as a checklist, if it said so
       decisions.md     what it chose, and why

@@ -36,11 +36,13 @@ def import_past(
     same import again adds what is new.
 
     \b
-    ORIGIN         SOURCE                                       becomes
-    langgraph      an SQLite file, or a postgresql:// URL       sessions, with their checkpoints
-    openai-agents  an SQLite file                               sessions
-    otel           JSON files of spans (OTLP, or the console    finished tasks, and sessions
-                   exporter's); all files of a trace at once
+    ORIGIN         SOURCE                              becomes
+    langgraph      an SQLite file, or a postgresql://  sessions, with their
+                   URL                                 checkpoints
+    openai-agents  an SQLite file                      sessions
+    otel           JSON files of spans (OTLP, or the   finished tasks, and
+                   console exporter's); all files of   sessions
+                   a trace at once
 
     \b
     Examples:

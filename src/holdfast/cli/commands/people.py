@@ -67,12 +67,12 @@ def answer(
 
     \b
     Examples:
-      holdfast answer                          what is asked
-      holdfast answer trip-42 true             yes, to the one question that it asks
-      holdfast answer trip-42 book true        yes, book it: of several questions, that one
-      holdfast answer trip-42 6 '"3"'          the text 3, to the question asked by call 6
-      holdfast answer trip-42 approve-7 true   let it make call 7
-      holdfast answer book true --type trip    the same answer to many: QUESTION ANSWER
+      holdfast answer                         what is asked
+      holdfast answer trip-42 true            yes, to its only question
+      holdfast answer trip-42 book true       yes, to its question "book"
+      holdfast answer trip-42 6 '"3"'         the text 3, to what call 6 asks
+      holdfast answer trip-42 approve-7 true  let it make call 7
+      holdfast answer book true --type trip   QUESTION ANSWER: the same to many
     """
     with opened(given) as hf:
         if is_filtered(filters):
@@ -364,7 +364,7 @@ def resolve(
       holdfast resolve trip-42 6 --happened --result '{"booking": "B-17"}' --app agents
       holdfast resolve trip-42 6 --happened --result null --app agents --by ada
       holdfast resolve trip-42 6 --did-not-happen --because "no mail with that key"
-      holdfast resolve send_mail --did-not-happen --since 1d     every call of a tool, in many tasks
+      holdfast resolve send_mail --did-not-happen --since 1d  every call of a tool
     """
     if happened == did_not_happen:
         raise click.UsageError("say either --happened or --did-not-happen")

@@ -92,7 +92,7 @@ def stats(
     \b
     The time of a task, from its making to its end, is divided into
       working    a step or a tool was at work
-      people     it waited for an answer, an approval, a doubt to be settled, or was paused
+      people     it waited for an answer, a yes or a settled doubt, or was paused
       backoff    it waited to try again
       asleep, children    it waited for a time, or for another task
       between    its own code ran, between its calls

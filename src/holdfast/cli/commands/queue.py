@@ -65,7 +65,7 @@ def ls(given: Given, as_json: bool) -> Exit:
 @queue.command()
 @store_command()
 def limits(given: Given, as_json: bool) -> Exit:
-    """List the limits of steps and tools: what they are, and how long a call waits for its turn.
+    """List the limits of steps and tools, and how long calls wait.
 
     Limits stand in the code, as @tool(limit=Limit(…)). They are listed once a call was made. Those
     that people changed, with holdfast queue set-limit, are marked as (set).
@@ -127,7 +127,7 @@ def set_limit(
 @queue.command()
 @store_command()
 def batches(given: Given, as_json: bool) -> Exit:
-    """List the batches: how many items they have collected, and when their tasks start.
+    """List the batches: how many items they have, when they start.
 
     \b
     Examples:
@@ -156,7 +156,7 @@ def batches(given: Given, as_json: bool) -> Exit:
 @click.argument("name")
 @store_command()
 def show(given: Given, name: str, as_json: bool) -> Exit:
-    """Show a queue: its limits, the tasks that have a place, and what waits, by key.
+    """Show a queue: its limits, what runs, and what waits, by key.
 
     \b
     Examples:

@@ -64,7 +64,7 @@ def ls(given: Given, as_json: bool) -> Exit:
 @click.argument("name")
 @store_command()
 def show(given: Given, name: str, as_json: bool) -> Exit:
-    """Show a schedule: how it is kept to, the next due times, and what became of the last ones.
+    """Show a schedule: its rules, the next due times and the last runs.
 
     \b
     Examples:

@@ -204,11 +204,12 @@ def show(
       decisions    what the agent chose, from which options, and why
       retries      the calls that were tried more than once
       failures     everything that broke, with input and time
-    besides all calls as a tree, the agent's facts and notes, the calls in doubt, the open questions
-    and approvals, how far it says it is, its parent and children, its checkpoint and deadline; of
-    a fork, whose past it shares and from where on it goes its own way; which forks there are of it;
-    to which step it was rewound; of one that was paused or cancelled, why; of one that ended badly,
-    what was undone; and of an unfinished task, who is at work on it.
+
+    Besides, it shows all calls as a tree, the agent's facts and notes, the calls in doubt, the open
+    questions and approvals, how far it says it is, its parent and children, its checkpoint and
+    deadline; of a fork, whose past it shares and from where on it goes its own way; which forks
+    there are of it; to which step it was rewound; of one that was paused or cancelled, why; of one
+    that ended badly, what was undone; and of an unfinished task, who is at work on it.
 
     Of a task that made many calls, a terminal gets calls alike as one row, and the newest items;
     of one that made more than 2,000, only the newest calls are looked at. --all, a pipe or a file
