@@ -29,8 +29,11 @@ def name_of(node: ast.AST) -> str:
 
 def locks_in(tree: ast.AST) -> Iterator[str]:
     for node in ast.walk(tree):
-        if isinstance(node, ast.Assign) and name_of(getattr(node.value, "func", node)) in KINDS:
-            yield from map(name_of, node.targets)
+        if not isinstance(node, ast.Assign | ast.AnnAssign):
+            continue
+        if name_of(getattr(node.value, "func", node)) in KINDS:
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            yield from map(name_of, targets)
 
 
 def loops_in(node: ast.AST) -> Iterator[int]:
