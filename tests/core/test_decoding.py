@@ -20,7 +20,7 @@ from holdfast.stores.files.locks import Lock
 
 SOURCE = Path(__file__).parents[2] / "src" / "holdfast"
 
-DEEP = b"[" * 2000 + b"]" * 2000
+DEEP = b"[" * 20_000 + b"]" * 20_000
 ODD = {
     "too deep": DEEP,
     "too deep, and cut short": b'{"a":' * 3000,

@@ -24,6 +24,19 @@ _SHUTDOWN_S = 0.5
 _PREFACE = len(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
 
 
+_SIGNS = x509.KeyUsage(
+    digital_signature=False,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    key_cert_sign=True,
+    crl_sign=False,
+    encipher_only=False,
+    decipher_only=False,
+)
+
+
 class Certificate:
     """A certificate of this machine and its key, and the authority that vouches for it."""
 
@@ -32,17 +45,23 @@ class Certificate:
         key = ec.generate_private_key(ec.SECP256R1())
         authority, own = _named(f"authority of {name}"), _named(name)
         address = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(HOST))])
+        # From Python 3.13 on these two are asked for.
+        identity = x509.SubjectKeyIdentifier.from_public_key(authority_key.public_key())
+        vouched_by = x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identity)
         self.authority = folder / f"{name}-authority.pem"
         self.file, self.key_file = folder / f"{name}.pem", folder / f"{name}.key"
         self.authority.write_bytes(
             _builder(authority, authority, authority_key)
             .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+            .add_extension(_SIGNS, critical=True)
+            .add_extension(identity, critical=False)
             .sign(authority_key, hashes.SHA256())
             .public_bytes(Encoding.PEM)
         )
         self.file.write_bytes(
             _builder(own, authority, key)
             .add_extension(address, critical=False)
+            .add_extension(vouched_by, critical=False)
             .sign(authority_key, hashes.SHA256())
             .public_bytes(Encoding.PEM)
         )

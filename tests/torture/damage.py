@@ -31,7 +31,7 @@ from holdfast.log.waypoints import (
 from holdfast.stores.files.catalog import IndexEntry
 from holdfast.stores.files.folder import safe_name
 
-DEEP = 2000
+DEEP = 20_000
 _BLOB = re.compile(rb'\{"\$blob":"([0-9a-f]{64})","size_bytes":\d+\}')
 _MARK = "\0here\0"
 _MARKED = json.dumps(_MARK).encode()

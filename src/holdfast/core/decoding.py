@@ -50,7 +50,7 @@ def decoder(kind: type[T]) -> Callable[[Data], T]:
 
     >>> decoder(list[int])(b"[1, 2]")
     [1, 2]
-    >>> decoder(object)(b"[" * 5000)
+    >>> decoder(object)(b"[" * 20_000)
     Traceback (most recent call last):
     holdfast.core.decoding.Illegible: it is nested too deeply
     """
