@@ -19,11 +19,9 @@ __all__ = ["TaskFields"]
 class TaskFields(logging.Filter):
     """Gives each record the fields of the task that it was made in. It lets every record through.
 
-    | | |
-    |---|---|
-    | `holdfast_task`, `holdfast_type` | the task and its function; '' outside of a task |
-    | `holdfast_call`, `holdfast_path` | the step or tool, and its path; '' in the task's own code |
-    | `holdfast_attempt` | the number of its attempt; 0 in the task's own code |
+    `holdfast_task` and `holdfast_type` are the task and its function, '' outside of a task.
+    `holdfast_call`, `holdfast_path` and `holdfast_attempt` are the step or tool, its path and the
+    number of its attempt; '' and 0 in the task's own code.
 
     Add it to a handler: a filter of a logger sees no records of the loggers below it. Of a
     `QueueHandler` it has to be added to that, because the records change threads there.
