@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import re
+import sqlite3
 import subprocess
 import sys
 from importlib import metadata
@@ -70,6 +71,9 @@ REPEATS = "2"
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("name", [name for name in INTEGRATIONS if name != "mcp"])  # no framework
 def test_killed_at_the_same_moments_a_framework_alone_repeats_effects_and_ours_does_not(name):
+    needs_newer = sys.version_info >= (3, 12) and sqlite3.sqlite_version_info < (3, 42)
+    if name == "pydantic_ai" and needs_newer:
+        pytest.skip("DBOS, which it is compared with, needs SQLite 3.42 from Python 3.12 on")
     script = f"examples.frameworks.{name}_killed"
     words = [] if THOROUGH else [REPEATS]
     done = subprocess.run(
