@@ -11,7 +11,7 @@ VENV_BENCH ?= .venv-bench$(OTHER)
 VENV_DIST  ?= .venv-dist$(OTHER)
 UV         ?= uv
 # Tests wait more than they compute: for disks, servers, and processes that are killed.
-AT_ONCE    ?= 3
+AT_ONCE    ?= 4
 ENGINE     ?= temporal
 ARGS       ?=
 

@@ -1,6 +1,6 @@
 """Run the few tests that failed once more, one at a time, and tell a defect from chance.
 
-Hundreds of tests here kill processes and wait for servers, three at once on two cores. A test that
+Hundreds of tests here kill processes and wait for servers, four at once on two cores. A test that
 fails beside others and passes alone has a race, in itself or in Holdfast. This says so loudly and
 names it: mend its cause. A test that fails twice fails the run, and so does every failure when
 there are many, or when pytest could not run to its end.
