@@ -3,6 +3,10 @@
 A line that ends in `# wrong` must be an error for each checker, and no other line may be one.
 """
 
+# As strict as the code of a user may be, though other tests may leave functions untyped.
+# mypy: check-untyped-defs, warn-return-any, disallow-untyped-defs, disallow-incomplete-defs
+# mypy: disallow-untyped-calls, disallow-untyped-decorators, disallow-subclassing-any
+
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable

@@ -182,7 +182,7 @@ def _refuse_lost_attributes(value: Any, names: Collection[str]) -> None:
         )
 
 
-# What is made of an annotation is made once.
+# Each annotation is worked out once.
 
 
 def made_once(make: Callable[[Any], Made]) -> Callable[[Any], Made]:
