@@ -7,10 +7,11 @@ import contextlib
 import threading
 import time
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import pytest
+from pydantic import BaseModel, SecretStr, model_serializer
 
 import holdfast
 from holdfast import (
@@ -1128,6 +1129,38 @@ def test_notes_are_written_once_and_shift_nothing(hf, calls):
     extra[0] = True
     hf.run(noisy, id="t")
     assert [n.text for n in hf.task("t").notes] == ["same", "same", "added later"]
+
+
+class Room(BaseModel):
+    name: str
+    opened: date
+    door: SecretStr = SecretStr("canary")
+
+
+class Shy(Room):
+    @model_serializer
+    def refuses(self) -> dict[str, str]:
+        raise ValueError("no")
+
+
+def test_notes_and_options_show_models_as_their_fields(hf):
+    room = Room(name="Elm", opened=date(2026, 11, 19))
+
+    @task
+    def noisy() -> None:
+        note("found", room)
+        note("in a list", [{"room": room}])
+        note("refuses", Shy(name="Oak", opened=date(2026, 11, 19)))
+        decide("room", "Elm", options=[room])
+
+    hf.run(noisy, id="t")
+    view = hf.task("t")
+    found, listed, refuses = (n.data for n in view.notes)
+    assert (found["name"], found["opened"]) == ("Elm", "2026-11-19")
+    assert listed == [{"room": found}]
+    assert refuses.startswith("Shy(name='Oak'")
+    assert view.decisions[0].options == [found]
+    assert "canary" not in str(view.notes)
 
 
 def test_where_are_we_and_what_happened_to_get_here(hf, calls):

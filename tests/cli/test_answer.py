@@ -54,6 +54,24 @@ def test_a_task_that_asks_one_thing_needs_no_name_for_it(asked, cli):
         assert hf.run(asks_before_booking, id="q-1") == "booked"
 
 
+@pytest.mark.parametrize(("word", "end"), [("yes", "booked"), ("No", "left it"), ("y", "booked")])
+def test_people_say_yes_and_no(asked, cli, word, end):
+    assert cli("answer", "q-1", word).code == 0
+    with Holdfast("workspace") as hf:
+        assert hf.run(asks_before_booking, id="q-1") == end
+
+
+def test_yes_answers_many_and_is_a_text_where_a_text_is_asked_for(asked, cli):
+    assert cli("answer", "book", "yes", "--type", "asks_before_booking").code == 0
+    with Holdfast("workspace") as hf:
+        assert hf.run(asks_before_booking, id="q-1") == "booked"
+        with pytest.raises(Unanswered):
+            hf.run(asks_for_a_name, id="q-2")
+    assert cli("answer", "q-2", "no").code == 0
+    with Holdfast("workspace") as hf:
+        assert hf.run(asks_for_a_name, id="q-2") == "no"
+
+
 def test_a_question_that_stays_open_says_why_the_last_answer_did_not_fit(folder, cli, monkeypatch):
     (folder / "sizes.py").write_text(SIZES)
     monkeypatch.syspath_prepend(folder)

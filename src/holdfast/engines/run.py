@@ -12,6 +12,7 @@ from weakref import WeakSet
 import msgspec
 
 from holdfast.codec import Shape, shape_of
+from holdfast.codec.pydantic_types import is_model
 from holdfast.core.decoding import is_too_deep
 from holdfast.core.events import (
     AnyEvent,
@@ -427,7 +428,7 @@ def plain(value: Any) -> bytes:
         return _any.dump(value)
     except HoldfastError:
         try:
-            data = msgspec.json.encode(value, enc_hook=repr)
+            data = msgspec.json.encode(value, enc_hook=_as_shown)
             if is_too_deep(data):
                 raise RecursionError
             return data
@@ -435,3 +436,13 @@ def plain(value: Any) -> bytes:
             raise BadInput(f"a {type(value).__name__} is nested too deep to be recorded") from None
         except (UnicodeError, ValueError) as error:
             raise BadInput(f"{value!a:.60} can't be recorded: {error}") from None
+
+
+def _as_shown(value: Any) -> Any:
+    """A model as its fields; what is no data, by its own words."""
+    if is_model(type(value)):
+        try:
+            return value.model_dump()
+        except Exception:  # a serializer of the user's: what is only shown must not fail the task
+            return repr(value)
+    return repr(value)

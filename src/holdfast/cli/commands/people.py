@@ -35,6 +35,8 @@ from holdfast.errors import BadInput, CodeMissing, Unserializable
 from holdfast.views.needs import DoubtView, QuestionView, doubts_of, questions_of
 from holdfast.views.task import TaskView
 
+_YES_OR_NO = {"yes": True, "y": True, "no": False, "n": False}
+
 
 @click.command(short_help="Answer a question that a task asks, or list the open ones.")
 @maybe_task_argument
@@ -54,9 +56,9 @@ def answer(
 ) -> Exit:
     """Answer a question that a task asks a person, or list the questions that are open.
 
-    ANSWER is read as JSON where it can be, else as text. It is checked against the type that the
-    question asks for; a question is answered once. The task is not driven: resume it afterwards,
-    unless a worker does.
+    ANSWER is read as JSON where it can be, else as text; yes and no answer a question for true or
+    false. It is checked against the type that the question asks for; a question is answered once.
+    The task is not driven: resume it afterwards, unless a worker does.
 
     A tool that needs approval (approve=True) asks whether this very call may be made, with these
     arguments: its question is called approve- and the path of the call. The answer is true or
@@ -84,7 +86,7 @@ def answer(
         view = find_task(hf, task)
         if answer is None:
             question, answer = _the_one_asked(given, view, question)
-        value = value_of(answer)
+        value = _meant(view, question, answer)
         try:
             hf.answer(task, value, question=question, by=by)
         except Unserializable as error:
@@ -125,7 +127,10 @@ def _answer_many(
     if question is None or answer is None or extra is not None:
         raise click.UsageError("with filters, give QUESTION ANSWER and no task")
     meant = asking(hf, chosen(hf, ("awaiting_user",), (), **filters), question)
-    act = partial(hf.answer, answer=value_of(answer), question=question, by=by)
+
+    def act(id: str) -> None:
+        hf.answer(id, _meant(hf.task(id), question, answer), question=question, by=by)
+
     return in_bulk(hf, meant, "answered", act, as_json)
 
 
@@ -170,12 +175,23 @@ def send(given: Given, task: str, name: str, value: str, once: str, by: str, as_
     return Exit.OK
 
 
+def _meant(view: TaskView, question: str, word: str) -> Any:
+    """The answer that a word stands for: people say yes and no."""
+    if _expected(view, question) == "bool":
+        return _YES_OR_NO.get(word.lower(), value_of(word))
+    return value_of(word)
+
+
+def _expected(view: TaskView, question: str) -> str:
+    return next((c.expects for c in view.questions if question in (c.key, c.path)), "")
+
+
 def _misfit(view: TaskView, question: str, word: str, value: Any) -> str:
-    expects = next((c.expects for c in view.questions if question in (c.key, c.path)), "")
+    expects = _expected(view, question)
     if expects == "str" and not isinstance(value, str):
         advice = f". For the text {word} write {quoted(word)}, with both pairs of quotes"
     elif expects == "bool":
-        advice = ": write true or false"
+        advice = ": write yes or no, or true or false"
     else:
         advice = ""
     return f"question {question} expects {expects}, got {short(value)}{advice}" if expects else ""
