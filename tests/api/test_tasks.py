@@ -1131,20 +1131,20 @@ def test_notes_are_written_once_and_shift_nothing(hf, calls):
     assert [n.text for n in hf.task("t").notes] == ["same", "same", "added later"]
 
 
-class Room(BaseModel):
+class Parlour(BaseModel):
     name: str
     opened: date
     door: SecretStr = SecretStr("canary")
 
 
-class Shy(Room):
+class Shy(Parlour):
     @model_serializer
     def refuses(self) -> dict[str, str]:
         raise ValueError("no")
 
 
 def test_notes_and_options_show_models_as_their_fields(hf):
-    room = Room(name="Elm", opened=date(2026, 11, 19))
+    room = Parlour(name="Elm", opened=date(2026, 11, 19))
 
     @task
     def noisy() -> None:
