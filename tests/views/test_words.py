@@ -10,7 +10,7 @@ from typing import get_args
 from msgspec import Raw
 
 from holdfast import Holdfast, decide, note, step, task
-from holdfast.cli.commands.log import event_line
+from holdfast.cli.commands.show import event_line
 from holdfast.core import events as e
 from holdfast.core.events import AnyEvent, Failure
 from holdfast.core.fold import advance
