@@ -17,7 +17,7 @@ from holdfast.core.fold import advance
 from holdfast.core.state import State
 from holdfast.log.reading import read_events, stream_of
 from holdfast.views.words import WORDS, raised_at, words_of
-from holdfast.workspace.progress import progress_line
+from holdfast.workspace.projecting import progress_line
 
 SOURCE = Path(__file__).parents[2] / "src" / "holdfast"
 TABLES = {

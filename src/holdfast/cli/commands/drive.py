@@ -45,7 +45,7 @@ from holdfast.log.reading import Tail
 from holdfast.stores.port import Store
 from holdfast.views.needs import doubts_of, questions_of
 from holdfast.views.task import TaskView
-from holdfast.workspace.progress import progress_line
+from holdfast.workspace.projecting import progress_line
 
 F = TypeVar("F", bound=Callable[..., Any])
 
