@@ -216,5 +216,5 @@ def test_holdfast_once_loads_nothing_for_terminals_and_no_event_loop() -> None:
 def test_a_command_loads_no_other_command_and_none_of_their_rooms() -> None:
     loaded = loaded_by("from holdfast.cli.root import root; root.commands['ls']")
     commands = {name for name in loaded if name.startswith("holdfast.cli.commands.")}
-    assert commands == {"holdfast.cli.commands.ls"}
+    assert commands == {"holdfast.cli.commands.overview"}
     assert not loaded & {"asyncio", "ssl", "holdfast.agent", "holdfast.web"}

@@ -73,7 +73,7 @@ def test_with_json_each_task_has_the_cursor_of_what_comes_after_it(recorded, cli
 
 
 def test_only_the_logs_of_a_page_are_read(recorded, cli, monkeypatch):
-    import holdfast.cli.commands.ls as module
+    import holdfast.cli.commands.overview as module
 
     read = []
     reading = module.read_task

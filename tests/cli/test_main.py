@@ -187,7 +187,7 @@ def test_a_fault_of_our_own_is_told_as_such(cli, recorded, monkeypatch):
     def broken(*_):
         raise ZeroDivisionError("oops")
 
-    monkeypatch.setattr("holdfast.cli.commands.ls._listed", broken)
+    monkeypatch.setattr("holdfast.cli.commands.overview._listed", broken)
     code, out, err = cli("ls")
     assert (code, out) == (70, "")
     assert err.startswith("error: unexpected ZeroDivisionError: oops")

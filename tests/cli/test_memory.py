@@ -7,7 +7,7 @@ import json
 import pytest
 
 from holdfast import Holdfast
-from holdfast.cli.commands.memory import memory
+from holdfast.cli.commands.sessions import memory
 
 
 @pytest.mark.parametrize("name", sorted(memory.commands))

@@ -21,7 +21,7 @@ import msgspec
 import pytest
 
 from holdfast import Handle, Holdfast, TaskCancelled, TaskFailed, Unanswered, Worker
-from holdfast.cli.commands.log import event_line
+from holdfast.cli.commands.show import event_line
 from holdfast.core.events import Claimed, Moved, Parked
 from holdfast.core.spec import task_spec
 from holdfast.engines.port import Job

@@ -13,7 +13,7 @@ import pytest
 from holdfast.log.store_calls import acquire_one, post_to, sync_one
 from holdfast.stores.files.disk import Disk
 from holdfast.stores.files.store import FileStore
-from holdfast.testing.contract.samples import lines_of
+from holdfast.testing.contract import lines_of
 
 DERIVED = ("index", "lock", "waypoints", ".holders", "holders")
 """What is made anew when a power cut takes it, or is of no use after one."""

@@ -19,7 +19,7 @@ from holdfast.log.store_calls import acquire_one, facts_of_all, inbox_of, post_t
 from holdfast.stores.files import disk
 from holdfast.stores.files.store import FileStore
 from holdfast.stores.port import Lease
-from holdfast.testing.contract.samples import lines_of
+from holdfast.testing.contract import lines_of
 
 BLOB = b"a blob" * 100
 SYNC_ALL = disk._sync_all

@@ -16,7 +16,7 @@ from holdfast.stores.files.disk import Disk
 from holdfast.stores.files.store import FileStore
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.sqlite.store import SqliteStore
-from holdfast.testing.contract.samples import lines_of
+from holdfast.testing.contract import lines_of
 
 LINES = lines_of("tasks/t", 3)
 USES: dict[str, Callable[[Any, Any], Any]] = {

@@ -27,8 +27,8 @@ from holdfast.stores.sqlite import database as sqlite_file
 from holdfast.stores.sqlite.database import VERSION, bring_up_to_date, statements
 from holdfast.stores.sqlite.store import SqliteStore
 from holdfast.testing import StoreContract
+from holdfast.testing.contract import AT
 from holdfast.testing.contract.facts import put
-from holdfast.testing.contract.samples import AT
 from tests.stores import agents
 from tests.stores.databases import LONG_S, ROOT, STREAM, DatabaseStore
 

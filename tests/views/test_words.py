@@ -10,14 +10,14 @@ from typing import get_args
 from msgspec import Raw
 
 from holdfast import Holdfast, decide, note, step, task
-from holdfast.cli.commands.log import event_line
+from holdfast.cli.commands.show import event_line
 from holdfast.core import events as e
 from holdfast.core.events import AnyEvent, Failure
 from holdfast.core.fold import advance
 from holdfast.core.state import State
 from holdfast.log.reading import read_events, stream_of
 from holdfast.views.words import WORDS, raised_at, words_of
-from holdfast.workspace.progress import progress_line
+from holdfast.workspace.projecting import progress_line
 
 SOURCE = Path(__file__).parents[2] / "src" / "holdfast"
 TABLES = {

@@ -13,7 +13,7 @@ from holdfast.log.reading import read_events, stream_of
 from holdfast.views.markdown import block, code, one_line, prose
 from holdfast.views.task import TaskView
 from holdfast.workspace.pages import PageChanges, footer_of, is_untouched, rendered, with_footer
-from holdfast.workspace.progress import HEADER, progress_line, tool_line
+from holdfast.workspace.projecting import HEADER, progress_line, tool_line
 from tests.workspace import workers
 
 pytestmark = pytest.mark.holdfast("memory://")

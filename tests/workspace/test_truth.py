@@ -18,11 +18,11 @@ from holdfast import Holdfast, StepFailed, ask, current, step, task, tool
 from holdfast.agent import Orchestrator, Reply, ToolCall, assistant
 from holdfast.errors import TaskWaiting
 from holdfast.stores.files.folder import safe_name
+from holdfast.workspace.handoff import summary_text
 from holdfast.workspace.harness import Means, init, next_item
 from holdfast.workspace.once import once
 from holdfast.workspace.projecting import project, task_folder
 from holdfast.workspace.script import Step
-from holdfast.workspace.summary import summary_text
 from tests.flavors import Crash
 from tests.thorough import some
 

@@ -12,8 +12,7 @@ from typing import Any, NoReturn, TextIO
 import click
 
 from holdfast import errors
-from holdfast.cli.hints import told
-from holdfast.cli.settings import Given
+from holdfast.cli.settings import Given, told
 from holdfast.cli.text import plain, plain_json, to_json
 from holdfast.errors import HoldfastError, TaskCancelled, TaskFailed, TaskWaiting
 

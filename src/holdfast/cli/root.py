@@ -253,9 +253,9 @@ GROUPS = (
     CommandGroup(
         "Look",
         "where tasks are, what they did, and why",
-        "ls show log reasons.why reasons.context audit "
-        "queries.stats queries.sql sessions sessions.session memory "
-        "ui assistants.mcp assistants.setup",
+        "overview.ls show show.log reasons.why reasons.context audit "
+        "queries.stats queries.sql sessions sessions.session sessions.memory "
+        "ui ui.mcp ui.setup",
     ),
     CommandGroup(
         "Drive",
@@ -273,7 +273,7 @@ GROUPS = (
         "Time travel",
         "any earlier state, another way from there, the same way again",
         "compare.snapshot compare.diff compare fork fork.rewind "
-        "fork.experiment replay testcase evaluate check",
+        "fork.experiment replay testcase testcase.evaluate replay.check",
         (
             ("snapshot", "one task at one place: everything it knew there"),
             (
@@ -297,13 +297,13 @@ GROUPS = (
     CommandGroup(
         "Stores",
         "copy, archive and delete; readable files; what other tools kept",
-        "stores.copy stores.archive stores.restore past.import stores.gc mirror mirror.rebuild",
+        "stores.copy stores.archive stores.restore export.import stores.gc mirror mirror.rebuild",
     ),
     CommandGroup(
         "Operate",
         "is every log intact; keys; traces; help",
         "integrity.doctor integrity.verify integrity.head integrity.keys "
-        "alerts export export.migrate overview.demo help completion",
+        "overview.alerts export export.migrate overview.demo help completion",
         (
             ("doctor", "the store as a whole: logs, lists, leftovers, permissions. Start here"),
             ("verify", "the logs alone, with keys and against a head: proof that none was changed"),

@@ -33,10 +33,10 @@ if TYPE_CHECKING:
         EvaluatedRun,
         Evaluation,
         evaluate,
+        replay_recorded,
     )
     from holdfast.testing.machine import StoreMachine, run_store_machine
     from holdfast.testing.processes import StoreProcesses
-    from holdfast.testing.recorded import replay_recorded
     from holdfast.testing.scripted import ScriptedModel
     from holdfast.testing.stores import StoreContract
 
@@ -66,7 +66,7 @@ _HOMES = {
     "StoreMachine": "machine",
     "StoreProcesses": "processes",
     "evaluate": "evaluating",
-    "replay_recorded": "recorded",
+    "replay_recorded": "evaluating",
     "run_store_machine": "machine",
 }
 

@@ -20,14 +20,13 @@ import pytest
 
 from holdfast.api.app import Holdfast
 from holdfast.engines.port import Engine
+from holdfast.testing.engine_contract import working
 from holdfast.testing.engine_contract.calling import Calling
 from holdfast.testing.engine_contract.ending import Ending
-from holdfast.testing.engine_contract.families import Branching, Families
+from holdfast.testing.engine_contract.families import Branching, Families, Messages
 from holdfast.testing.engine_contract.logs import Logs
-from holdfast.testing.engine_contract.messages import Messages
 from holdfast.testing.engine_contract.people import People, Saying
 from holdfast.testing.engine_contract.starting import Starting, Travelling
-from holdfast.testing.engine_contract.working import working
 
 
 class EngineContract(

@@ -5,6 +5,9 @@ models are really asked, and everything else is answered by the log. A tool that
 was called then returns what it returned then; one that is called otherwise is not called at all,
 and ends the case. Questions have the answers that people gave. It all happens in memory: the store
 of the case is not changed.
+
+`replay_recorded` only runs the code over the log and asks no model. `holdfast testcase` writes
+calls of it.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ from holdfast.core.words import must_be_texts
 from holdfast.errors import BadInput, HoldfastError, Unanswered
 from holdfast.history.alignment import Made, in_tree
 from holdfast.history.comparison import figures
+from holdfast.history.replay import Replayed
 from holdfast.views.task import TaskView
 
 Score = bool | float
@@ -385,3 +389,32 @@ def _cost(spent: Spent) -> str:
     if spent.model_calls and spent.unpriced == spent.model_calls:
         return "?"
     return f"{spent.cost:.4g}" + "?" * bool(spent.unpriced)
+
+
+def replay_recorded(
+    path: str | os.PathLike[str],
+    id: str,
+    *,
+    stubs: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> Replayed:
+    """Replay a task from an archive (`hf.archive_to`), with no network and no effect.
+
+    The code of the task has to be imported first. `stubs` answer instead of the log, as in
+    `hf.replay`; `options` are those of `Holdfast`, such as the `redact` that the task ran with.
+
+    >>> import tempfile
+    >>> from holdfast import Holdfast, task
+    >>> @task
+    ... def greets_again(name: str) -> str:
+    ...     return f"hello, {name}"
+    >>> with tempfile.TemporaryDirectory() as folder, Holdfast("memory://") as hf:
+    ...     _ = hf.run(greets_again, "Ada", id="greets-1")
+    ...     archived = hf.archive_to(folder)
+    ...     replayed = replay_recorded(archived.path, "greets-1")
+    >>> replayed.same, replayed.result
+    (True, 'hello, Ada')
+    """
+    with Holdfast("memory://", **options) as hf:
+        hf.restore_from(path)
+        return hf.replay(id, stubs=stubs)

@@ -21,8 +21,7 @@ import pytest
 from holdfast.stores.port import Store
 from holdfast.testing.contract.appending import Appending, Reading
 from holdfast.testing.contract.blobs import Blobs, Deleting, HousekeepingContract
-from holdfast.testing.contract.derived import DerivedBesideStreams
-from holdfast.testing.contract.facts import FactsOfStreams, FindContract
+from holdfast.testing.contract.facts import DerivedBesideStreams, FactsOfStreams, FindContract
 from holdfast.testing.contract.leases import Inboxes, Leases, Takeovers
 
 

@@ -17,10 +17,14 @@ from msgspec import Struct
 from holdfast.api.app import Holdfast
 from holdfast.api.settings import load, look_in
 from holdfast.cli.arguments import arguments_of
-from holdfast.cli.bulk import bulk_options, chosen, in_bulk, must_leave_to_worker
-from holdfast.cli.commands.control import summary_of
+from holdfast.cli.commands.control import (
+    bulk_options,
+    chosen,
+    in_bulk,
+    must_leave_to_worker,
+    summary_of,
+)
 from holdfast.cli.exits import Exit, exit_of
-from holdfast.cli.hints import our_command
 from holdfast.cli.opening import find_task, load_app, opened
 from holdfast.cli.options import (
     label_option,
@@ -29,7 +33,7 @@ from holdfast.cli.options import (
     store_command,
 )
 from holdfast.cli.output import console, print_error, print_json, print_lines
-from holdfast.cli.settings import Given
+from holdfast.cli.settings import Given, our_command
 from holdfast.cli.text import plain
 from holdfast.core.spec import task_spec
 from holdfast.core.state import FINISHED
@@ -41,7 +45,7 @@ from holdfast.log.reading import Tail
 from holdfast.stores.port import Store
 from holdfast.views.needs import doubts_of, questions_of
 from holdfast.views.task import TaskView
-from holdfast.workspace.progress import progress_line
+from holdfast.workspace.projecting import progress_line
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -13,7 +13,6 @@ from holdfast.cli.arguments import json_of
 from holdfast.cli.commands.compare import print_figures
 from holdfast.cli.commands.drive import drive_here
 from holdfast.cli.exits import Exit
-from holdfast.cli.hints import our_command
 from holdfast.cli.layers import LayerPage
 from holdfast.cli.opening import find_task, load_app, opened
 from holdfast.cli.options import (
@@ -29,7 +28,7 @@ from holdfast.cli.options import (
     values,
 )
 from holdfast.cli.output import console, print_error, print_json, print_lines, print_table
-from holdfast.cli.settings import Given
+from holdfast.cli.settings import Given, our_command
 from holdfast.cli.text import count, cut, plain, short
 from holdfast.codec import from_outside
 from holdfast.errors import BadInput

@@ -15,10 +15,9 @@ import click
 
 from holdfast.cli.arguments import Size
 from holdfast.cli.exits import Exit, ToldCommand, exit_of, in_words, print_error
-from holdfast.cli.hints import resolve_commands
 from holdfast.cli.opening import opened
 from holdfast.cli.options import stacked, store_command
-from holdfast.cli.settings import Given
+from holdfast.cli.settings import Given, resolve_commands
 from holdfast.core.spec import SCRIPT_STEP, Retry
 from holdfast.errors import BadInput, HoldfastError, InDoubt
 from holdfast.workspace.once import once as run_once

@@ -14,9 +14,8 @@ from rich.text import Text
 
 from holdfast.api.app import Holdfast
 from holdfast.cli.arguments import json_of, quoted, value_of
-from holdfast.cli.bulk import Meant, chosen, in_bulk, is_filtered, more_tasks
+from holdfast.cli.commands.control import Meant, chosen, in_bulk, is_filtered, more_tasks
 from holdfast.cli.exits import Exit
-from holdfast.cli.hints import answers, go_on_hint, our_command, resolve_commands, resume_command
 from holdfast.cli.opening import find_task, load_app, opened, read_all
 from holdfast.cli.options import (
     by_option,
@@ -26,7 +25,14 @@ from holdfast.cli.options import (
     task_argument,
 )
 from holdfast.cli.output import console, print_error, print_json, print_lines
-from holdfast.cli.settings import Given
+from holdfast.cli.settings import (
+    Given,
+    answers,
+    go_on_hint,
+    our_command,
+    resolve_commands,
+    resume_command,
+)
 from holdfast.cli.text import ago, clock, count, plain, short
 from holdfast.codec import from_outside
 from holdfast.core.spec import registry

@@ -20,10 +20,15 @@ from holdfast.agent.seen import (
     summarized_upto,
     upto,
 )
-from holdfast.cli.commands.head import print_title
 from holdfast.cli.exits import Exit
-from holdfast.cli.hints import our_command
-from holdfast.cli.layers import LayerPage, messages_text, print_choice, print_message, ranges_text
+from holdfast.cli.layers import (
+    LayerPage,
+    messages_text,
+    print_choice,
+    print_message,
+    print_title,
+    ranges_text,
+)
 from holdfast.cli.opening import find_task, opened
 from holdfast.cli.options import (
     full_option,
@@ -31,7 +36,7 @@ from holdfast.cli.options import (
     task_argument,
 )
 from holdfast.cli.output import console, print_json, print_lines, print_table
-from holdfast.cli.settings import Given
+from holdfast.cli.settings import Given, our_command
 from holdfast.cli.text import clock, count, plain, shown
 from holdfast.core.conversation import Conversation
 from holdfast.core.decoding import damage_in

@@ -13,7 +13,7 @@ import pytest
 from holdfast.errors import Conflict, LeaseLost
 from holdfast.log.store_calls import acquire_one, facts_of_all, streams_in, sync_one
 from holdfast.stores.port import Store
-from holdfast.testing.contract.samples import (
+from holdfast.testing.contract import (
     HOSTILE_NAMES,
     LONG_S,
     STREAM,

@@ -21,7 +21,7 @@ from holdfast.log.store_calls import (
     sync_one,
 )
 from holdfast.stores.port import Facts, Store
-from holdfast.testing.contract.samples import AT, LONG_S, STREAM, at_once, begun, lines_of
+from holdfast.testing.contract import AT, LONG_S, STREAM, at_once, begun, lines_of
 
 
 class Blobs:

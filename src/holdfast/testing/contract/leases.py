@@ -21,7 +21,7 @@ from holdfast.log.store_calls import (
     unpost,
 )
 from holdfast.stores.port import Facts, Lease, Post, Store
-from holdfast.testing.contract.samples import (
+from holdfast.testing.contract import (
     AT,
     LONG_S,
     SHORT_S,

@@ -16,7 +16,7 @@ from holdfast.api.tasks import current, task
 from holdfast.core.events import AttemptFailed
 from holdfast.core.spec import IdempotencyKey, Retry
 from holdfast.errors import StepFailed, TaskFailed
-from holdfast.testing.engine_contract.working import (
+from holdfast.testing.engine_contract import (
     PATIENCE_S,
     begin,
     calls,

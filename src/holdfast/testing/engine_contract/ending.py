@@ -15,7 +15,7 @@ from holdfast.api.tasks import task
 from holdfast.api.waiting import aask, ask, sleep
 from holdfast.core.spec import IdempotencyKey
 from holdfast.errors import BadInput, TaskCancelled, TaskFailed, TaskPaused
-from holdfast.testing.engine_contract.working import (
+from holdfast.testing.engine_contract import (
     PATIENCE_S,
     begin,
     effects,

@@ -32,7 +32,7 @@ from holdfast.core.events import (
 )
 from holdfast.core.spec import IdempotencyKey, Retry
 from holdfast.errors import StepFailed, TaskCancelled
-from holdfast.testing.engine_contract.working import (
+from holdfast.testing.engine_contract import (
     PATIENCE_S,
     new_id,
     question,

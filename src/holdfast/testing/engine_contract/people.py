@@ -33,7 +33,7 @@ from holdfast.errors import (
     Unserializable,
 )
 from holdfast.log.artifacts import keep
-from holdfast.testing.engine_contract.working import (
+from holdfast.testing.engine_contract import (
     PATIENCE_S,
     begin,
     effects,

@@ -22,7 +22,7 @@ from holdfast.errors import (
     Unserializable,
     WrongArguments,
 )
-from holdfast.testing.engine_contract.working import (
+from holdfast.testing.engine_contract import (
     PATIENCE_S,
     begin,
     effects,
