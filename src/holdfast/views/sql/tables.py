@@ -1,4 +1,4 @@
-"""All tables of SQL: what each has of a log, how they are filled, and their page in the reference."""
+"""All tables of SQL: what each takes from a log, how they are filled, and their reference page."""
 
 from __future__ import annotations
 
