@@ -24,8 +24,8 @@ from holdfast.agent import (
     tool_result,
     user,
 )
+from holdfast.agent.compaction import SHORTEST, cut, cut_text
 from holdfast.agent.contexts import MOST_LEFT_OUT, messages_of, note_text
-from holdfast.agent.fitting import SHORTEST, cut, cut_text
 from holdfast.errors import LogDamaged
 from holdfast.log.messages import is_valid
 from holdfast.log.tokens import Estimate

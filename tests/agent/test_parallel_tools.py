@@ -10,7 +10,7 @@ from collections import Counter
 import pytest
 
 from holdfast import Holdfast, InDoubt, Unanswered, tool
-from holdfast.agent import tool_calls
+from holdfast.agent import turn
 from tests.agent.talking import AsyncModel, Model, calls, conversation, make, talk
 from tests.flavors import BOUND_S, Crash
 
@@ -188,7 +188,7 @@ def test_a_turn_that_an_older_version_began_goes_on_one_call_after_the_other(hf,
     agent = make(Model([bells.asks(*"abc"), "Done."]), [bells.tool])
     bells.crash_at = "b"
     with monkeypatch.context() as older:
-        older.setattr(tool_calls, "_were_made_one_by_one", lambda: True)
+        older.setattr(turn, "_were_made_one_by_one", lambda: True)
         with pytest.raises(Crash):
             talk(hf, agent)
     bells.crash_at = ""

@@ -27,8 +27,7 @@ from holdfast.agent import (
     user,
 )
 from holdfast.agent.contexts import messages_of
-from holdfast.agent.model_calls import Nudge
-from holdfast.agent.seen import asked_in
+from holdfast.agent.model_calls import Nudge, asked_in
 from holdfast.log.store_calls import acquire_one
 
 SEEN: list[list[str]] = []

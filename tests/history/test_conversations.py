@@ -6,7 +6,7 @@ import pytest
 
 from holdfast import Conflict, Holdfast, Keys, step, task
 from holdfast.agent import session
-from holdfast.agent.seen import asked_in, saw
+from holdfast.agent.model_calls import asked_in, saw
 from holdfast.engines.origins import branch_at, branch_session
 from holdfast.log.states import load
 from tests.agent.talking import AsyncModel, Model, calls, done, make, ring

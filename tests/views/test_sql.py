@@ -310,7 +310,7 @@ def test_rows_without_end_end_at_the_limit(hf):
 
 
 def test_time_that_the_reader_takes_does_not_count(hf):
-    from holdfast.views.sql.query import asked
+    from holdfast.views.sql import asked
 
     many = BOMB + "select x from n limit 500000"
     with asked(hf.store, many, timeout_s=30, filters={}) as answer:

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from holdfast import BadInput, Holdfast
-from holdfast.views.sql.query import MEMORY_BYTES
+from holdfast.views.sql import MEMORY_BYTES
 from tests.thorough import THOROUGH
 from tests.views.sql_tasks import record
 
@@ -129,7 +129,7 @@ def test_a_store_in_sqlite_is_not_limited_by_a_query(tmp_path):
 
 
 def test_no_process_is_left_behind(store):
-    from holdfast.views.sql.query import asked as ask
+    from holdfast.views.sql import asked as ask
 
     with Holdfast(store) as hf, ask(hf.store, NUMBERS + "select x from n", filters={}) as answer:
         process = answer._process._process

@@ -10,8 +10,8 @@ import pytest
 
 from holdfast import PlanItem, TaskWaiting, ask, current, task, tool
 from holdfast.log.reading import read_events, stream_of
-from holdfast.views.markdown import block, code, one_line, prose
 from holdfast.views.task import TaskView
+from holdfast.views.words import block, code, one_line, prose
 from holdfast.workspace.pages import PageChanges, footer_of, is_untouched, rendered, with_footer
 from holdfast.workspace.projecting import HEADER, progress_line, tool_line
 from tests.workspace import workers

@@ -341,7 +341,7 @@ def test_the_summary_of_an_agent_is_no_dump_of_its_replies(tmp_path):
 
 
 def test_who_is_at_work_on_a_mission_is_told(tmp_path):
-    from holdfast.views.needs import at_work
+    from holdfast.views.task import at_work
 
     seen: list[str | None] = []
 

@@ -18,9 +18,8 @@ from holdfast.agent.money import Budget, BudgetExceeded, Metered, load_prices
 from holdfast.agent.orchestrator import Orchestrator
 from holdfast.agent.sessions import Session, open_session, session
 from holdfast.agent.state import AgentState, Phases, ToolCallRecord, WorkingMemory
-from holdfast.agent.tool_calls import make_calls, results_of
 from holdfast.agent.tooling import AgentTool, tool_infos
-from holdfast.agent.turn import TurnDone, turn
+from holdfast.agent.turn import TurnDone, make_calls, results_of, turn
 from holdfast.agent.values import Value, Values, values
 from holdfast.core.usage import Prices, Usage
 from holdfast.log.messages import (

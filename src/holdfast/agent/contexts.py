@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.agent.book import Book, book_of
-from holdfast.agent.fitting import SHORTEST, UNCUT, Fit, cut, cut_text, fit, longest_text
+from holdfast.agent.compaction import SHORTEST, UNCUT, Fit, cut, cut_text, fit, longest_text
 from holdfast.agent.flow import once
 from holdfast.agent.sessions import Session, means_in_task, must_be_session
 from holdfast.core.conversation import Conversation
@@ -102,7 +102,7 @@ def context(
     """The input of a model call: within the budget, and never a call without its result.
 
     The system message first, then what is pinned, the goal and the plan, the newest summary, and
-    the recent turns: at least the last six (see `holdfast.agent.fitting` for what happens where
+    the recent turns: at least the last six (see `holdfast.agent.compaction` for what happens where
     they are too much). Turns left out are in `left_out`, and the model is told. A budget
     that has no room for the system message is refused. In a task the context is recorded, so that
     a resumed task goes on with the same one; in an async task it is awaited. The `plan` is that of

@@ -21,8 +21,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from msgspec.structs import replace
 
 from holdfast.agent.flow import once
-from holdfast.agent.memory_index import Embed, Indexed, Vectors
-from holdfast.agent.word_index import words_to_find
+from holdfast.agent.memory_index import Embed, Indexed, Vectors, words_to_find
 from holdfast.codec.redact import DEFAULT, Redact
 from holdfast.core.events import FORMAT, Forgotten, MemoryBegan, Remembered
 from holdfast.core.memories import Entry, Memories, advance, entry_of

@@ -25,17 +25,15 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.agent.adapters.base import model_retry
-from holdfast.agent.compaction import Compaction, Summarize, compact
+from holdfast.agent.compaction import Compaction, Summarize, compact, cut_text
 from holdfast.agent.contexts import Context, context
-from holdfast.agent.fitting import cut_text
 from holdfast.agent.flow import Flow
 from holdfast.agent.loop import AgentGaveUp, Limits, Loop, Out
 from holdfast.agent.model import Model, Reply, ToolInfo
 from holdfast.agent.model_calls import ModelCall, ModelStep, Nudge, kept_tools, summarizing
-from holdfast.agent.outputs import ANSWER_TOOL, AnswerForm
 from holdfast.agent.state import AgentState, ToolCallRecord
-from holdfast.agent.tool_calls import CallToMake, failure_text, making, prepared, results_of
-from holdfast.agent.tooling import BadCall, Tools, arguments_of, as_text
+from holdfast.agent.tooling import ANSWER_TOOL, AnswerForm, BadCall, Tools, arguments_of, as_text
+from holdfast.agent.turn import CallToMake, failure_text, making, prepared, results_of
 from holdfast.api.app import door
 from holdfast.api.tasks import current
 from holdfast.api.waiting import ask

@@ -613,7 +613,7 @@ class Holdfast:
         `filters` of `page` those of the tasks that match. `limit` is how many rows are wanted at
         most, `timeout_s` how long the query itself may take. `views.sql.tables` has all tables.
         """
-        from holdfast.views.sql.query import rows_of
+        from holdfast.views.sql import rows_of
 
         return rows_of(
             self.store, query, parameters, limit=limit, timeout_s=timeout_s, filters=filters

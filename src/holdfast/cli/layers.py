@@ -38,8 +38,7 @@ from holdfast.history.known import Choice, Output, RetryContext
 from holdfast.log.messages import Message
 from holdfast.log.places import left_at, newest_rewind, rewound_to
 from holdfast.stores.port import Store
-from holdfast.views.needs import DoubtView, QuestionView, is_worked_off
-from holdfast.views.task import TaskView
+from holdfast.views.task import DoubtView, QuestionView, TaskView, is_worked_off
 from holdfast.views.words import raised_at
 
 MOST_LINES = 12

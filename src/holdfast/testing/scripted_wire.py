@@ -9,8 +9,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from holdfast.agent.formats import anthropic, openai_chat, openai_responses
-from holdfast.agent.formats.common import as_object
+from holdfast.agent.formats import anthropic, as_object, openai_chat, openai_responses
 from holdfast.agent.model import Reply, ToolInfo
 from holdfast.log.messages import Message, Refusal, Text, Thinking, ToolCall
 

@@ -1,20 +1,24 @@
-"""The view of a task: what it knows, what it knew, and what comes next."""
+"""The view of a task: what it knows, what it knew, what comes next, and what it needs of people."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from datetime import datetime
 from itertools import islice, takewhile
-from typing import Any
+from typing import Any, get_args
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.core.events import AnyEvent
 from holdfast.core.fold.waits import perhaps_open
 from holdfast.core.kinds import TASK, id_of
-from holdfast.core.state import FINISHED, Call, Status
+from holdfast.core.plan import WORKED_OFF
+from holdfast.core.state import FINISHED, Call, CallStatus, Status
 from holdfast.core.words import html_table
 from holdfast.engines.control import next_name
 from holdfast.engines.follow import Follow
+from holdfast.engines.routing import driven_by
 from holdfast.errors import BadInput, StoreError, TaskNotFound
 from holdfast.history.known import Known, Position
 from holdfast.history.snapshots import Snapshot, Tag, snapshot_of, tags
@@ -215,3 +219,114 @@ def list_tasks(store: Store, filters: Mapping[str, Any], limit: int | None = Non
     tasks.unreadable = list(failed.values())
     tasks.sort(key=lambda view: (view.state.created_at, view.id))
     return tasks
+
+
+# What tasks need from people: answers, approvals, and a word on calls in doubt.
+#
+# The command line lists these and so does the page in the browser, so that both tell the same.
+
+
+class QuestionView(Struct, frozen=True):
+    """A question that waits for its answer."""
+
+    task: str
+    id: str
+    question: str
+    expects: str
+    asked_at: datetime
+    until: datetime | None
+    approves: str = ""
+    """For an approval: the path of the call that may be made or not."""
+    refused: str = ""
+    """Why the last answer did not fit."""
+
+
+class DoubtView(Struct, frozen=True):
+    """A call that may or may not have happened."""
+
+    task: str
+    path: str
+    tool: str
+    key: str
+    status: CallStatus
+    waits_for_a_person: bool
+    interrupted: bool
+    """Whether it was running, in a task that can go on and that nobody is at work on."""
+    at_work: str | None
+    since: datetime
+    why: str
+    input: Any
+    engine: str = ""
+    """The remote engine that drives the task."""
+    type: str = ""
+    """The task function, or what the task is instead: a script, a step of one, a mission."""
+    parent: str = ""
+
+
+_OPEN = tuple(status for status in get_args(Status) if status not in FINISHED)
+
+
+def is_worked_off(view: TaskView) -> bool:
+    """Whether the work of a task is done in other tasks: a mission's items, a script's steps."""
+    return view.type in WORKED_OFF
+
+
+def at_work(store: Store, view: TaskView) -> str | None:
+    """The driver at work on an unfinished task right now, as far as can be told.
+
+    Of a mission or a script: who does an item or a step of it.
+    """
+    if view.status in FINISHED:
+        return None
+    holder = store.holder(stream_of(view.id))
+    if holder is not None or not is_worked_off(view):
+        return holder
+    wanted: Filters = {"parent": view.id, "status": _OPEN}
+    found = ((s, store.holder(s)) for s in walk(store, query_of(TASK, wanted, Filters, Status), {}))
+    told = [f"{who} ({id_of(stream)})" for stream, who in found if who is not None]
+    return ", ".join(told) or None
+
+
+def questions_of(view: TaskView) -> list[QuestionView]:
+    """The questions of a task that wait for an answer. An ended task waits for none."""
+    if view.status in FINISHED:
+        return []
+    return [
+        QuestionView(
+            task=view.id,
+            id=call.key,
+            question=call.why,
+            expects=call.expects,
+            asked_at=call.at,
+            until=call.until,
+            approves=call.approves,
+            refused=call.refused,
+        )
+        for call in view.questions
+    ]
+
+
+def doubts_of(store: Store, view: TaskView) -> list[DoubtView]:
+    """The calls of a task that may or may not have happened."""
+    holder = at_work(store, view)
+    return [_doubt_view(view, call, holder) for call in view.doubts]
+
+
+def _doubt_view(view: TaskView, call: Call, holder: str | None) -> DoubtView:
+    ended = view.status in FINISHED  # then nobody can settle it any more
+    return DoubtView(
+        task=view.id,
+        path=call.path,
+        tool=call.name,
+        key=call.key,
+        status=call.status,
+        waits_for_a_person=call.status == "in_doubt" and not ended,
+        interrupted=call.status == "running" and holder is None and not ended,
+        at_work=holder,
+        since=call.attempts[-1].at if call.attempts else call.at,
+        why=call.why,
+        input=view.value(call.args),
+        engine=driven_by(view.state),
+        type=view.type,
+        parent=view.state.parent,
+    )

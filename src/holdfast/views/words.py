@@ -5,6 +5,8 @@ shows events next. A function of the table is given an event and the state after
 the names of the calls. It returns `Words`: what happened in a word or two, and a sentence in parts,
 so that a terminal, a file or a page can show each part in its own way. A new type of event gets a
 line in `WORDS`; a test holds that against the types that there are.
+
+The functions at the end put texts of others into Markdown of ours.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from holdfast.core import events as e
 from holdfast.core.crashes import died_in_words
 from holdfast.core.events import AnyEvent, Failure
 from holdfast.core.state import Call, State
+from holdfast.core.words import cut, plain
 from holdfast.log.places import left_at, rewound_to
 
 Tone = Literal["", "good", "bad", "doubt", "thought", "quiet"]
@@ -439,3 +442,64 @@ def raised_at(failure: Failure) -> str:
     theirs = [frame for frame in frames if not _OURS.search(frame[0])]
     found = theirs or frames
     return "{}:{}, in {}".format(*found[-1]) if found else ""
+
+
+# Texts of others inside Markdown of ours.
+#
+# A log holds whatever a model, a tool or a stranger wrote, and a page about it must not be forged
+# by that: nobody's text begins a line of ours, opens a heading, a link or a comment, or hides what
+# follows it.
+
+_MARKS = re.compile(r"([\\`*\[\]<>])")
+_TICKS = re.compile(r"`+")
+
+
+def one_line(text: str, most: int = 300) -> str:
+    r"""A text on one line, with everything written out that could act on who reads it.
+
+    >>> print(one_line("done\n# Status: failed"))
+    done\n# Status: failed
+    """
+    return plain(cut(text, most))
+
+
+def prose(text: str, most: int = 300) -> str:
+    r"""The same inside a sentence.
+
+    >>> print(prose("<!-- see [here](http://example.com)"))
+    \<!-- see \[here\](http://example.com)
+    """
+    return one_line(_MARKS.sub(r"\\\1", text[:most]), 2 * most) + ("…" if len(text) > most else "")
+
+
+def code(text: str, most: int = 200) -> str:
+    """A name or a value, as code on one line.
+
+    >>> code("book"), code("a `tick`")
+    ('`book`', '`` a `tick` ``')
+    """
+    text = one_line(text, most)
+    if not text.strip():
+        return "` `"
+    longest = max(map(len, _TICKS.findall(text)), default=0)
+    if not longest:
+        return f"`{text}`"
+    fence = "`" * (longest + 1)
+    return f"{fence} {text} {fence}"
+
+
+def block(text: str, kind: str = "", most: int = 4000) -> str:
+    """A text of several lines, as a block of code.
+
+    >>> print(block("one\\ntwo"))
+    ```
+    one
+    two
+    ```
+    """
+    if len(text) > most:
+        text = f"{text[:most]}…"
+    lines = (one_line(line.removesuffix("\r").expandtabs(4), most) for line in text.split("\n"))
+    longest = max(map(len, _TICKS.findall(text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return "\n".join((f"{fence}{kind}", *lines, fence))

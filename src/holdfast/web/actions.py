@@ -26,8 +26,7 @@ from holdfast.errors import (
     Unserializable,
 )
 from holdfast.history.forks import EFFECTS
-from holdfast.views.needs import at_work
-from holdfast.views.task import TaskView, view_task
+from holdfast.views.task import TaskView, at_work, view_task
 from holdfast.web.asked import Failing, PageRequest, Site
 from holdfast.web.logs import view_at
 from holdfast.web.past import effect_data

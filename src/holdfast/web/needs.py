@@ -19,8 +19,16 @@ from holdfast.engines.routing import driven_by
 from holdfast.errors import StoreError, TaskNotFound
 from holdfast.stores.listing import TaskRecord, page_of_tasks
 from holdfast.stores.port import LONGEST_PAGE, Store
-from holdfast.views.needs import DoubtView, QuestionView, at_work, doubts_of, questions_of
-from holdfast.views.task import TaskView, position_of, recent
+from holdfast.views.task import (
+    DoubtView,
+    QuestionView,
+    TaskView,
+    at_work,
+    doubts_of,
+    position_of,
+    questions_of,
+    recent,
+)
 from holdfast.web.asked import Hints, PageRequest, Site
 from holdfast.web.logs import view_at
 from holdfast.web.shapes import ShownValues, failure_of

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.agent.seen import AskedModel, asked_in, listed, saw, session_of
+from holdfast.agent.model_calls import AskedModel, asked_in, listed, saw, session_of
 from holdfast.agent.sessions import Session, open_session
 from holdfast.core.conversation import Conversation
 from holdfast.core.conversation import advance as said_next

@@ -32,9 +32,8 @@ from holdfast.core.state import FINISHED, Call, State
 from holdfast.engines.run import Run
 from holdfast.errors import BadInput
 from holdfast.history.known import Choice, FailureContext
-from holdfast.views.markdown import block, code, prose
 from holdfast.views.task import TaskView, view_task
-from holdfast.views.words import words_of
+from holdfast.views.words import block, code, prose, words_of
 from holdfast.workspace.pages import (
     as_line,
     as_text,

@@ -14,7 +14,7 @@ from typing import Literal
 
 from msgspec import Raw, Struct
 
-from holdfast.agent.fitting import cut_text
+from holdfast.agent.compaction import cut_text
 from holdfast.api.app import Holdfast
 from holdfast.core.decoding import Illegible, decode
 from holdfast.core.events import AnyEvent, PlanItem, PlanProgressed, PlanStatus

@@ -30,9 +30,8 @@ from holdfast.core.lists import BLOB, REFERENCES, BlobRef, in_short
 from holdfast.core.plan import ready
 from holdfast.core.state import FINISHED, Call, State
 from holdfast.log.places import left_at
-from holdfast.views.markdown import block, code, one_line, prose
-from holdfast.views.needs import is_worked_off
-from holdfast.views.task import TaskView
+from holdfast.views.task import TaskView, is_worked_off
+from holdfast.views.words import block, code, one_line, prose
 from holdfast.workspace.checklist import print_plan
 
 PAGE_FORMAT = 2

@@ -36,9 +36,8 @@ from holdfast.stores import system
 from holdfast.stores.files.disk import Disk
 from holdfast.stores.files.folder import failed, safe_name
 from holdfast.stores.port import Store
-from holdfast.views.markdown import one_line
 from holdfast.views.task import TaskView
-from holdfast.views.words import words_of
+from holdfast.views.words import one_line, words_of
 from holdfast.workspace import replacement as replacing
 from holdfast.workspace.pages import (
     EDITABLE,

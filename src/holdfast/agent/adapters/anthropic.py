@@ -9,8 +9,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from holdfast.agent.adapters.base import Adapter, Client_co, Flow, OnText, failed_inside
+from holdfast.agent.formats import a_list, as_object
 from holdfast.agent.formats import anthropic as wire
-from holdfast.agent.formats.common import a_list, as_object
 from holdfast.agent.model import Reply, Request, Stop, ToolInfo
 from holdfast.core.limits import Limit, Limited
 from holdfast.core.usage import Prices, Usage

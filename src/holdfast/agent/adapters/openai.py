@@ -7,9 +7,9 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.agent.adapters.base import Adapter, Client_co, Flow, failed_inside
+from holdfast.agent.formats import a_list
 from holdfast.agent.formats import openai_chat as chat
 from holdfast.agent.formats import openai_responses as responses
-from holdfast.agent.formats.common import a_list
 from holdfast.agent.model import Reply, Request, Stop
 from holdfast.core.usage import Usage
 from holdfast.log.messages import Message, Refusal

@@ -11,8 +11,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from holdfast.agent.formats import common as files
-from holdfast.agent.formats.common import (
+from holdfast.agent import formats as files
+from holdfast.agent.formats import (
     Load,
     Wire,
     a_list,

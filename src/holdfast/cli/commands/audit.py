@@ -29,6 +29,7 @@ from holdfast.cli.settings import Given
 from holdfast.cli.text import plain, plain_lines
 from holdfast.errors import BadInput
 from holdfast.stores import system
+from holdfast.views.audit import stream_audit
 from holdfast.views.audit.entry import AuditStream, EntryChoice
 from holdfast.views.audit.pages import (
     CLAIMS,
@@ -40,7 +41,6 @@ from holdfast.views.audit.pages import (
     sheet,
     to_jsonl,
 )
-from holdfast.views.audit.reading import stream_audit
 
 _BATCH = 100
 FORMATS = ("text", "markdown", "html", "jsonl")

@@ -43,8 +43,7 @@ from holdfast.engines.routing import LOCAL, driven_by
 from holdfast.errors import BadInput, HoldfastError, TaskWaiting
 from holdfast.history.known import Undone
 from holdfast.stores.listing import streams_of_tasks
-from holdfast.views.needs import at_work
-from holdfast.views.task import TaskView
+from holdfast.views.task import TaskView, at_work
 
 _SAY_EVERY_S = 1.0
 _MOST_SAID = 20

@@ -43,8 +43,7 @@ from holdfast.engines.routing import driven_by
 from holdfast.errors import BadInput, HoldfastError, TaskCancelled, TaskFailed, TaskWaiting
 from holdfast.log.reading import Tail
 from holdfast.stores.port import Store
-from holdfast.views.needs import doubts_of, questions_of
-from holdfast.views.task import TaskView
+from holdfast.views.task import TaskView, doubts_of, questions_of
 from holdfast.workspace.projecting import progress_line
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -36,8 +36,7 @@ from holdfast.log.reading import stream_of
 from holdfast.stores.finding import cursor_of
 from holdfast.stores.listing import Filters, TaskPage
 from holdfast.stores.port import LONGEST_PAGE, PagePlace
-from holdfast.views.needs import at_work, doubts_of, questions_of
-from holdfast.views.task import TaskView, position_of
+from holdfast.views.task import TaskView, at_work, doubts_of, position_of, questions_of
 
 _MOST = 5
 _NEEDY: tuple[Status, ...] = ("awaiting_user", "stuck", "failed", "in_progress")

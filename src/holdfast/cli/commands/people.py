@@ -38,8 +38,7 @@ from holdfast.codec import from_outside
 from holdfast.core.spec import registry
 from holdfast.core.state import FINISHED, State
 from holdfast.errors import BadInput, CodeMissing, Unserializable
-from holdfast.views.needs import DoubtView, QuestionView, doubts_of, questions_of
-from holdfast.views.task import TaskView
+from holdfast.views.task import DoubtView, QuestionView, TaskView, doubts_of, questions_of
 
 _YES_OR_NO = {"yes": True, "y": True, "no": False, "n": False}
 

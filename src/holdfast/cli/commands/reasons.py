@@ -10,7 +10,7 @@ from rich.text import Text
 
 from holdfast.agent.contexts import Context
 from holdfast.agent.formats import anthropic, openai_chat, openai_responses
-from holdfast.agent.seen import (
+from holdfast.agent.model_calls import (
     AskedModel,
     Saw,
     asked_in,

@@ -62,8 +62,7 @@ from holdfast.engines.routing import LOCAL
 from holdfast.log.places import newest_rewind
 from holdfast.log.reading import Tail, pause, stream_of
 from holdfast.stores.listing import forks_of
-from holdfast.views.needs import at_work, doubts_of, questions_of
-from holdfast.views.task import MANY, TaskView, recent
+from holdfast.views.task import MANY, TaskView, at_work, doubts_of, questions_of, recent
 from holdfast.views.words import Tone, words_of
 
 # The calls of a task as a tree by path: what was made inside what, and how it went.

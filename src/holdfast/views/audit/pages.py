@@ -18,7 +18,7 @@ from msgspec.structs import asdict
 from holdfast.core.words import beginning
 from holdfast.views.audit import Audit, AuditEntry, Verification
 from holdfast.views.audit.entry import AuditStream, stream_of_audit
-from holdfast.views.markdown import block, code, one_line, prose
+from holdfast.views.words import block, code, one_line, prose
 
 MOST_LINES = 20
 
