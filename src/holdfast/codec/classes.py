@@ -302,6 +302,16 @@ def is_typed_dict(cls: Any) -> bool:
     )
 
 
+def required_keys(cls: Any) -> set[str]:
+    """The keys that a dict of a `TypedDict` must have. The class itself takes `NotRequired` for a
+    part of the type where annotations are texts, as `from __future__ import annotations` makes
+    them."""
+    marks = {name: typing.get_origin(hint) for name, hint in hints_of(cls).items()}
+    optional = {name for name, mark in marks.items() if mark is typing.NotRequired}
+    required = {name for name, mark in marks.items() if mark is typing.Required}
+    return {*cls.__required_keys__} - optional | required
+
+
 def hints_of(cls: Any) -> dict[str, Any]:
     """The fields of a class, with their annotations."""
     if pydantic_types.is_model(cls):
@@ -372,7 +382,7 @@ def must_fit(annotation: Any, value: Any) -> None:
         _must_fit_one(annotation, value)
     elif is_typed_dict(kind):
         _must_be(dict, kind, value)
-        if missing := sorted(kind.__required_keys__ - value.keys()):
+        if missing := sorted(required_keys(kind) - value.keys()):
             raise Misfit(f"{kind.__name__}{{at}} has a key {missing[0]!r}, and the value has not")
         for name, hint in hints_of(kind).items():
             if name in value:

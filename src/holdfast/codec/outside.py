@@ -23,7 +23,14 @@ from typing import Any, NamedTuple
 import msgspec
 
 from holdfast.codec import pydantic_types
-from holdfast.codec.classes import hints_of, is_typed_dict, made_once, reach, record_of
+from holdfast.codec.classes import (
+    hints_of,
+    is_typed_dict,
+    made_once,
+    reach,
+    record_of,
+    required_keys,
+)
 from holdfast.codec.closed import Closed, NaturalWay, closed_way
 from holdfast.codec.scalars import Misfit, decode, encode, label, name_of
 from holdfast.codec.tags import Open
@@ -164,7 +171,7 @@ def _key(of_key: Any, key: str, at: str) -> Any:
 
 def _typed_dict(kind: Any, data: dict[str, Any], at: str) -> dict[str, Any]:
     hints = hints_of(kind)
-    if missing := sorted(kind.__required_keys__ - data.keys()):
+    if missing := sorted(required_keys(kind) - data.keys()):
         raise _misplaced(f"Object missing required field `{missing[0]}`", at)
     return {
         key: from_json(hints[key], item, f"{at}.{key}")
