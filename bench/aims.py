@@ -369,6 +369,7 @@ def _command(url: str, command: str) -> list[float]:
         while screen.read(1 << 16):
             pass
     used = _ended(process)
+    # The system counts our own peak with that of what we start: so this may be too much.
     return [time.perf_counter() - start, used.ru_maxrss / 1024]
 
 

@@ -12,13 +12,13 @@ lasted URL              the time between the first step of those tasks and the l
 import asyncio
 import json
 import os
-import resource
 import sys
 import time
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from bench.child import megabytes
 from holdfast import Holdfast, Worker, step, task
 
 Json = dict[str, Any]
@@ -78,7 +78,7 @@ def record(n: str, url: str) -> Json:
 def resume(n: str, url: str) -> Json:
     import_module(f"holdfast.stores.{_kind(url)}.store")  # the time is that besides imports
     seconds, cpu_s = _stopped(int(n), url)
-    return {"seconds": seconds, "cpu_s": cpu_s, "megabytes": _megabytes()}
+    return {"seconds": seconds, "cpu_s": cpu_s, "megabytes": megabytes()}
 
 
 def _kind(url: str) -> str:
@@ -138,10 +138,6 @@ def raw(n: str, folder: str) -> Json:
         os.write(fd, b"x" * 1040 + b"\n")
         os.fdatasync(fd)
     return {"seconds": time.perf_counter() - start}
-
-
-def _megabytes() -> float:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 if __name__ == "__main__":

@@ -125,7 +125,7 @@ def test_in_a_process_that_was_forked_the_file_is_opened_anew(index):
         os.close(keep)
 
 
-@pytest.mark.parametrize(("lines", "is_rewritten"), [(7, False), (8, True), (20, True)])
+@pytest.mark.parametrize(("lines", "is_rewritten"), [(2, False), (3, True), (20, True)])
 def test_an_index_that_says_little_in_many_lines_is_rewritten(
     tmp_path, index, monkeypatch, lines, is_rewritten
 ):
@@ -143,9 +143,34 @@ def test_an_index_that_says_little_in_many_lines_is_rewritten(
     assert {stream: each.size for stream, each in found.items()} == newest
     assert all(each.copied is is_rewritten for each in found.values())
     assert data.count(b'"stream"') == (2 if is_rewritten else lines)
+    assert data.startswith(catalog._PACK) is is_rewritten and spoiled(data) == 0
     assert [path.name for path in tmp_path.iterdir()] == [INDEX], "nothing is left over"
     index.note(entry("a", size=99))
     assert index.entries()["tasks/a"].size == 99
+
+
+def test_entries_of_a_pack_count_until_their_stream_has_a_line_and_never_if_it_is_spoiled(
+    monkeypatch,
+):
+    monkeypatch.setattr(catalog, "_IN_A_PACK", 2)
+    a, b, c, gone = entry("a"), entry("b"), entry("c"), IndexEntry("tasks/b")
+    packs = catalog._packed([a, b, c])
+    assert len(packs.splitlines()) == 2 and spoiled(packs) == 0
+    names = {"tasks/a": _copy(a), "tasks/b": _copy(b), "tasks/c": _copy(c)}
+    assert _newest(packs) == names
+    late = replace(a, size=2)
+    for line, counts in [(late, late), (_copy(late), _copy(late))]:
+        for data in (packs + _line(line), _line(line) + packs):
+            assert _newest(data) == {**names, "tasks/a": counts}
+    assert _newest(packs + _line(gone))["tasks/b"] == gone
+    # One bit of the first pack: the others, and lines, count as before.
+    for at in range(packs.index(b"\n")):
+        spoilt = bytearray(packs + _line(late))
+        spoilt[at] ^= 1
+        assert _newest(bytes(spoilt)) == {"tasks/a": late, "tasks/c": _copy(c)}
+        assert spoiled(bytes(spoilt)) == 1
+    well_sealed = catalog.chain.seal(catalog.chain.ROOT, b'{"entries":[{"stream":7}]}')[0]
+    assert _newest(well_sealed + b"\n" + _line(a)) == {"tasks/a": a}
 
 
 def test_what_was_written_while_the_index_was_rewritten_is_in_the_new_one(

@@ -29,6 +29,7 @@ from holdfast.cli.root import root
 from holdfast.core.state import State
 from holdfast.log.store_calls import acquire_one, facts_of_all, streams_in, sync_one
 from holdfast.stores import open_store
+from holdfast.stores.files import catalog
 from holdfast.stores.files.catalog import Index, IndexEntry
 from holdfast.stores.files.disk import Disk
 from holdfast.stores.files.store import FileStore
@@ -227,6 +228,14 @@ def test_a_line_that_comes_again_makes_no_list_lie(folder):
     for id, places in by_task(folder).items():
         for n in {places[0], places[-2] if len(places) > 1 else places[0]}:
             must_agree(folder, joined([*lines, lines[n]]), f"again line {n} of {id}")
+
+
+def test_a_pack_of_what_was_makes_no_list_lie(folder):
+    """The file was rewritten, and every line since was lost."""
+    entries = [msgspec.json.decode(line, type=IndexEntry) for line in lines_in(folder)]
+    for end in range(0, len(entries) + 1, 7):
+        newest = {entry.stream: entry for entry in entries[:end]}
+        must_agree(folder, catalog._packed(list(newest.values())), f"a pack of {end} lines")
 
 
 LIES: dict[str, Any] = {

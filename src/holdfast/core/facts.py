@@ -18,7 +18,7 @@ from holdfast.errors import BadInput
 Time = Annotated[datetime, Meta(tz=True)]
 
 
-class Facts(Struct, frozen=True, omit_defaults=True):
+class Facts(Struct, frozen=True, omit_defaults=True, gc=False):
     """The facts of a stream that are asked for most: kept beside the log, to save reading it.
 
     The status and the times of change and of waking change; the others are those of its beginning.

@@ -9,7 +9,6 @@ on by itself.
 from __future__ import annotations
 
 import os
-import random
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -68,7 +67,9 @@ class Weather:
         self.why = str(error)
         self._tries += 1
         longest = min(_FIRST_S * 2 ** min(self._tries, 10), _LONGEST_S)
-        return random.uniform(longest / 2, longest)  # not all at once
+        from random import uniform  # seldom needed, and slow to import
+
+        return uniform(longest / 2, longest)  # not all at once
 
     def clears(self) -> bool:
         """Take notice that the store answered; True if it did not before."""

@@ -35,14 +35,14 @@ from holdfast.log.waypoints import (
     SETS,
     ChangedDict,
     Grown,
-    Head,
     Placed,
-    Plain,
     StateParts,
     encode_head,
     encode_records,
+    head_kind,
     level_of,
     place_of,
+    plain_kind,
     sealed,
     way_to,
 )
@@ -225,7 +225,7 @@ class Trail:
             at = [places[key] for key in its.put]
             found[name] = Placed(its.anew, [*its.dropped], [*its.put], at)
         numbers = range(since.seq // self._every + 1, seq // self._every + 1)
-        return Head(
+        return head_kind()(
             seq=seq,
             total=total.decode(),
             base=since.seq,
@@ -254,7 +254,7 @@ def _plain(state: State, before: _Before) -> tuple[Any, list[str]]:
             reset.append(name)
         else:
             changed[name] = now
-    return Plain(**changed), reset
+    return plain_kind()(**changed), reset
 
 
 def _grown(now: Any, then: Any, length: int) -> Any:

@@ -22,8 +22,9 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping, Sequence
+from functools import cache
 from hashlib import sha256
-from typing import Any, Final, Generic, TypeVar, get_args, get_origin
+from typing import Any, Generic, TypeVar, get_args, get_origin
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType, field
@@ -109,12 +110,12 @@ def _optional(of: Any) -> Any:
     return of | UnsetType
 
 
-Plain: Final = msgspec.defstruct(
-    "Plain",
-    [(name, _optional(known.type), UNSET) for name, known in PLAIN.items()],
-    omit_defaults=True,
-)
-"""The fields that are other ones than before; those that are what they are at first are `reset`."""
+@cache  # and not at import, of which they would take a fortieth part
+def plain_kind() -> Any:
+    """Holds the fields that are other ones than before; those that are what they are at first are
+    `reset`."""
+    of = [(name, _optional(known.type), UNSET) for name, known in PLAIN.items()]
+    return msgspec.defstruct("Plain", of, omit_defaults=True)
 
 
 def _part(name: str, known: FieldInfo) -> tuple[str, Any, Any]:
@@ -139,19 +140,22 @@ class _Head(Struct, omit_defaults=True, kw_only=True):
     open: ChangedDict[None] | UnsetType = UNSET
     """The calls that have not ended."""
     reset: list[str]
-    plain: Plain  # type: ignore[valid-type]
 
 
-Head: Any = msgspec.defstruct(
-    "Head",
-    [_part(known.name, known) for known in _FIELDS if _kind(known) != "plain"],
-    bases=(_Head,),
-    omit_defaults=True,
-    kw_only=True,
-)
+@cache
+def head_kind() -> Any:
+    """Holds a head."""
+    of = [_part(known.name, known) for known in _FIELDS if _kind(known) != "plain"]
+    return msgspec.defstruct(
+        "Head",
+        [("plain", plain_kind()), *of],
+        bases=(_Head,),
+        omit_defaults=True,
+        kw_only=True,
+    )
+
 
 _encode = msgspec.json.Encoder().encode
-_decode_head = decoder(Head)
 _split = decoder(list[Raw])
 _decode_record: dict[str, Any] = {name: decoder(kind) for name, kind in RECORDS.items()}
 
@@ -241,7 +245,7 @@ def decode_head(stored: bytes, seq: int) -> Any:
     if data is None:
         return None
     try:
-        head = _decode_head(data)
+        head = decoder(head_kind())(data)
     except Illegible:
         return None
     is_it = head.format == FORMAT and head.seq == seq and head.total.encode() == total

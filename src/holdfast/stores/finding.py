@@ -12,7 +12,6 @@ what is added or removed meanwhile moves nothing.
 
 from __future__ import annotations
 
-from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import partial
@@ -135,11 +134,15 @@ def cursor_of(place: PagePlace) -> str:
     >>> place_in(cursor_of(place)) == place
     True
     """
+    from base64 import urlsafe_b64encode  # slow to import, and not every list has a second page
+
     return urlsafe_b64encode(msgspec.json.encode(place)).decode().rstrip("=")
 
 
 def place_in(cursor: str) -> PagePlace:
     """The place that a cursor stands for."""
+    from base64 import urlsafe_b64decode
+
     try:
         data = urlsafe_b64decode(cursor.encode() + b"=" * (-len(cursor) % 4))
         created_at, stream = _place_text(data)

@@ -59,10 +59,15 @@ from holdfast.workspace.task_files import materialize
 
 PROGRESS, TOOL_LOG = "progress.log", "tool_log.jsonl"
 
-HEADER = f"# holdfast {PAGE_FORMAT}: time | step | status | details\n"
+PROGRESS_FORMAT = 3
+"""In format 2, values were cut at 160 characters."""
+
+HEADER = f"# holdfast {PROGRESS_FORMAT}: time | step | status | details\n"
 """The first line of `progress.log`."""
 
 _DETAIL = 240
+_value = partial(as_line, most=60)
+"""A line with one value fits a terminal. A longer text is in the log: it need not be here again."""
 
 
 def progress_line(event: AnyEvent, state: State) -> str:
@@ -73,7 +78,7 @@ def progress_line(event: AnyEvent, state: State) -> str:
     said = words_of(event, state)
     if said.minor:
         return ""
-    status, detail = said.status, said.sentence(as_line, _time, short=True)
+    status, detail = said.status, said.sentence(_value, _time, short=True)
     path: str = "" if isinstance(event, e.Rewound) else getattr(event, "path", "")
     call = state.calls.get(path) if path else None
     who = f"{path} {call.name}" if call is not None else path or _WHO.get(type(event), "task")
@@ -278,7 +283,7 @@ class GrowingFile:
     def _is_ours(self, data: bytes) -> Callable[[bytes], bool]:
         def is_ours(before: bytes) -> bool:
             said = _FORMAT.match(before)
-            return data.startswith(before) or (said is not None and int(said[1]) != PAGE_FORMAT)
+            return data.startswith(before) or (said is not None and said[0] not in _NOW)
 
         return is_ours
 
@@ -290,6 +295,7 @@ class GrowingFile:
 
 _FORMAT = re.compile(rb'(?:# holdfast |\{"format":)(\d{1,9})[:,]')
 """How such a file begins."""
+_NOW = (b"# holdfast %d:" % PROGRESS_FORMAT, b'{"format":%d,' % PAGE_FORMAT)
 
 _APPEND = os.O_RDWR | os.O_APPEND | system.NO_WAIT
 

@@ -11,7 +11,6 @@ tasks to the others at once; one that hangs, when its lease has run out.
 
 from __future__ import annotations
 
-import random
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping
@@ -325,7 +324,9 @@ class Worker:
         due = due_in(self._store, _TASKS, now)
         # Not all workers begin with the same task: only one of them would have it.
         first = list(islice(due, 2 * self._concurrency)) if self._shuffles else []
-        random.shuffle(first)
+        from random import shuffle  # not before there is something to drive
+
+        shuffle(first)
         yield from first
         yield from due
         if self._is_new:

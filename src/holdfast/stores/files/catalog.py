@@ -42,11 +42,12 @@ from holdfast.stores.port import Facts, Page, Query
 #
 # A line has a sum, as those of logs have: one that anything happened to counts for nothing.
 #
-# Every process appends to it, each line in one write. A process that finds it grown far beyond what
-# it says rewrites it, under its lock; others notice that their file has lost its name, and write
-# their line again. Lines that were written just before are copied when the new file has its name
-# already, and may come behind newer ones there: so a line that was copied counts only until its
-# stream has one that was not.
+# Every process appends to it, each line in one write. A process that finds many lines in it
+# rewrites it, under its lock; others notice that their file has lost its name, and write their
+# line again. A rewritten file begins with packs: lines that hold many entries, the newest first, under one sum.
+# To read an entry from a pack takes a tenth of the time that a line of its own takes. Lines that
+# were written just before are copied when the new file has its name already, and may come behind
+# newer ones there: so an entry that was copied counts only until its stream has one that was not.
 
 
 INDEX = "index.jsonl"
@@ -54,9 +55,10 @@ UNKNOWN = -1
 """The length of a log that is gone."""
 
 _SPARE_LINES = 1000
+_IN_A_PACK = 1000
 
 
-class IndexEntry(Struct, frozen=True, omit_defaults=True):
+class IndexEntry(Struct, frozen=True, omit_defaults=True, gc=False):
     """The last that was heard of a stream; without facts if it was deleted."""
 
     stream: str
@@ -70,6 +72,12 @@ class IndexEntry(Struct, frozen=True, omit_defaults=True):
     """Whether it was written before the log was: as long as it says it was only to be."""
 
 
+class _Pack(Struct):
+    """A line that holds many entries, each copied."""
+
+    entries: list[IndexEntry]
+
+
 class _Heading(Struct):
     """The part of an entry that says whose it is."""
 
@@ -78,11 +86,19 @@ class _Heading(Struct):
 
 _decode = decoder(IndexEntry)
 _decode_heading = decoder(_Heading)
+_decode_pack = decoder(_Pack)
 _encode = msgspec.json.Encoder().encode
+_PACK = b'{"entries":['
 
 
-def _sealed(entry: IndexEntry) -> bytes:
+def _sealed(entry: IndexEntry | _Pack) -> bytes:
     return chain.seal(chain.ROOT, _encode(entry))[0] + b"\n"
+
+
+def _packed(entries: Sequence[IndexEntry]) -> bytes:
+    """The beginning of a rewritten index. A flipped bit in it spoils one pack, not all."""
+    starts = range(0, len(entries), _IN_A_PACK)
+    return b"".join(_sealed(_Pack([*map(_copy, entries[at : at + _IN_A_PACK])])) for at in starts)
 
 
 def _line(entry: IndexEntry) -> bytes:
@@ -99,9 +115,16 @@ def spoiled(data: bytes) -> int:
 def _newest(data: bytes) -> dict[str, IndexEntry]:
     """The entry of each stream that counts. A crash or a full disk may have left part of a line,
     which spoils that line alone; so does whatever else happened to one."""
+    found: dict[str, IndexEntry] = {}
     lines: dict[bytes, list[bytes]] = {}
     for line in data.split(b"\n"):
         if not line:
+            continue
+        if line.startswith(_PACK):
+            if chain.check(chain.ROOT, line) is not None:
+                with suppress(Illegible):
+                    for entry in _decode_pack(line).entries:
+                        found[entry.stream] = entry
             continue
         name = line[_NAME : line.find(b'"', _NAME)]
         if b"\\" in name:  # a quote may be part of it
@@ -110,7 +133,6 @@ def _newest(data: bytes) -> dict[str, IndexEntry]:
             except Illegible:
                 continue
         lines.setdefault(name, []).append(line)
-    found = {}
     for of_one in lines.values():
         if len(of_one) > 1:  # the last that was not copied, if there is one
             of_one.sort(key=_is_written)
@@ -125,7 +147,8 @@ def _newest(data: bytes) -> dict[str, IndexEntry]:
     return found
 
 
-_NAME = len(b'{"stream":"')
+_LINE = b'\n{"stream":"'
+_NAME = len(_LINE) - 1
 
 
 def _is_written(line: bytes) -> bool:
@@ -135,6 +158,9 @@ def _is_written(line: bytes) -> bool:
 
 def _join(old: dict[str, IndexEntry], new: dict[str, IndexEntry]) -> None:
     """Add what was read further on in the same file."""
+    if not old:
+        old.update(new)
+        return
     for stream, entry in new.items():
         if not entry.copied or stream not in old or old[stream].copied:
             old[stream] = entry
@@ -157,6 +183,7 @@ class Index:
         self._fd = -1
         self._read_bytes = 0
         self._lines = 0
+        """Those of one entry."""
         self._rest = b""
         self._entries: dict[str, IndexEntry] = {}
         self._in_order: list[IndexEntry] | None = None
@@ -180,7 +207,7 @@ class Index:
                 self._close()
                 fd = self._opened()
             self._read_on(fd)
-            if self._lines > 2 * len(self._entries) + _SPARE_LINES:
+            if self._lines > len(self._entries) // 4 + _SPARE_LINES:
                 self._rewrite()
             return dict(self._entries)
 
@@ -197,9 +224,12 @@ class Index:
         with self._lock:
             self.entries()
             if self._in_order is None:
-                live = (entry for entry in self._entries.values() if entry.facts is not None)
-                self._in_order = sorted(live, key=_place, reverse=True)
+                self._in_order = self._live()
             return self._in_order
+
+    def _live(self) -> list[IndexEntry]:
+        live = (entry for entry in self._entries.values() if entry.facts is not None)
+        return sorted(live, key=_place, reverse=True)
 
     def close(self) -> None:
         """Let the file go."""
@@ -223,12 +253,17 @@ class Index:
 
     def _read_on(self, fd: int) -> None:
         new = self._disk.read_all(fd, self._read_bytes)
+        if not new:
+            return
         self._read_bytes += len(new)
-        whole, newline, self._rest = (self._rest + new).rpartition(b"\n")
-        if new:
-            _join(self._entries, _newest(whole + newline))
-            self._in_order = None
-        self._lines += whole.count(b"\n") // 2
+        data = self._rest + new if self._rest else new
+        whole = data.rfind(b"\n") + 1
+        self._rest = data[whole:]
+        if self._rest:
+            data = data[:whole]
+        _join(self._entries, _newest(data))
+        self._lines += data.count(_LINE)
+        self._in_order = None
 
     def _rewrite(self) -> None:
         disk, old = self._disk, self._fd
@@ -250,8 +285,7 @@ class Index:
 
     def _write_anew(self, name: str, new: int, old: int) -> None:
         disk = self._disk
-        live = [_copy(entry) for entry in self._entries.values() if entry.facts is not None]
-        disk.write(new, b"".join(map(_sealed, live)))
+        disk.write(new, _packed(self._live()))
         disk.rename(name, INDEX, self._root)
         # The lines that were written after we read, and before the file lost its name.
         late = _newest(disk.read_all(old, self._read_bytes - len(self._rest)))
@@ -284,8 +318,9 @@ class Catalog:
         self._was_started = was_started
         self._once_right = once_right
         """The entries that were seen to be right, for this and for later catalogs."""
-        ours = (entry for entry in entries if entry.stream.startswith(f"{kind}/"))
-        self._folders = {entry.stream: self._folder_of(entry.stream) for entry in ours}
+        start, named = f"{kind}/", len(kind) + 1
+        ours = (entry.stream for entry in entries if entry.stream.startswith(start))
+        self._folders = {stream: safe_name(stream[named:]) for stream in ours}
 
     def find(self, folder: int, query: Query) -> Page:
         """A page, with a look at no more logs than are needed for it."""
@@ -295,20 +330,25 @@ class Catalog:
         unknown = list(self._strangers(folder, names, query.prefix))
         may_match, matches = finding.matcher(_lasting(query)), finding.matcher(query)
         found: list[tuple[str, Facts]] = []
+        prefix, once_right, mark_of = query.prefix, self._once_right, self._disk.mark_of
         for entry in self.entries:
             stream, facts = entry.stream, entry.facts
-            if facts is None or not stream.startswith(query.prefix):
+            if facts is None or not stream.startswith(prefix):
                 continue
-            if self._once_right.get(stream) is entry and not may_match(stream, facts):
+            if once_right.get(stream) is entry and not may_match(stream, facts):
                 continue
-            if gone and folders[stream] in gone:
+            name = folders[stream]
+            if gone and name in gone:
                 continue
-            believed = self._believed(folder, entry)
-            if believed is None:
-                if self._is_there(folder, folders[stream]):
+            size, written_ns = mark_of(f"{name}/{LOG}", folder)
+            is_same = size == entry.size and written_ns == entry.written_ns and not entry.early
+            if size <= 0 or not (is_same or self._is_of_its_holder(folder, name, entry)):
+                if self._is_there(folder, name):
                     unknown.append(stream)
-            elif matches(stream, believed):
-                found.append((stream, believed))
+                continue
+            once_right[stream] = entry
+            if matches(stream, facts):
+                found.append((stream, facts))
                 if query.limit is not None and len(found) > query.limit:
                     break
         return finding.page_of(found, query.limit, unknown)
@@ -322,18 +362,6 @@ class Catalog:
             found = name if plain else self._name_in(self._kind, name)
             if found is not None and f"{self._kind}/{found}".startswith(prefix):
                 yield f"{self._kind}/{found}"
-
-    def _folder_of(self, stream: str) -> str:
-        return self._safe_name(stream.split("/", 1)[1])
-
-    def _believed(self, folder: int, entry: IndexEntry) -> Facts | None:
-        name = self._folders[entry.stream]
-        size, written_ns = self._disk.mark_of(f"{name}/{LOG}", folder)
-        is_same = size == entry.size and written_ns == entry.written_ns and not entry.early
-        if size <= 0 or not (is_same or self._is_of_its_holder(folder, name, entry)):
-            return None
-        self._once_right[entry.stream] = entry
-        return entry.facts
 
     def _is_there(self, folder: int, name: str) -> bool:
         """Whether there is a stream, and not only somebody who took hold of its name."""

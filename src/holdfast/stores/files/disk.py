@@ -18,7 +18,7 @@ from typing import NamedTuple
 from holdfast.stores import system
 
 _FILE = system.CLOSE_ON_EXEC | system.NO_LINK
-_READ_BYTES = 1 << 20
+_READ_BYTES = 1 << 22
 _ATTEMPTS = 20
 
 _sync_data = system.sync_data

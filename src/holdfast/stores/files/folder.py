@@ -33,15 +33,17 @@ _LOOK_ANEW_S = 15.0
 _PLAIN = re.compile(r"[a-z0-9][a-z0-9_-]{0,99}")
 
 
-@lru_cache(1 << 16)
 def safe_name(name: str) -> str:
     """A file name for any text: itself where it is plain, else a readable part and a hash.
 
     >>> safe_name("trip-42"), safe_name("../Trip 42")
     ('trip-42', 'Trip_42~2c9cb20c77bd60bd')
     """
-    if _PLAIN.fullmatch(name):
-        return name
+    return name if _PLAIN.fullmatch(name) else _made_safe(name)
+
+
+@lru_cache(1 << 12)
+def _made_safe(name: str) -> str:
     readable = re.sub(r"[^A-Za-z0-9_-]+", "_", name).strip("_")[:60]
     return f"{readable}~{sha256(name.encode()).hexdigest()[:16]}"
 
@@ -197,20 +199,29 @@ class Workspace:
         return self._find(query) if query.due_by is None else self._due(query)
 
     def _find(self, query: Query) -> Page:
-        with self._catalog(query.prefix) as (catalog, folder):
-            return catalog.find(folder, query) if folder is not None else Page()
+        kind = query.prefix.split("/", 1)[0]
+        try:
+            folder = self._disk.folder(kind, self._root)
+        except FileNotFoundError:
+            return Page()  # without a look at the index, which may be long
+        except OSError as error:
+            raise failed(f"can't list {kind}", error) from error
+        try:
+            return self._catalog(kind).find(folder, query)
+        except OSError as error:
+            raise failed(f"can't list {kind}", error) from error
+        finally:
+            self._disk.close(folder)
 
-    @contextmanager
-    def _catalog(self, prefix: str) -> Iterator[tuple[Catalog, int | None]]:
-        """What can be told of the streams of a kind without reading them, and their folder."""
-        kind = prefix.split("/", 1)[0]
+    def _catalog(self, kind: str) -> Catalog:
+        """What can be told of the streams of a kind without reading them."""
         try:
             entries = self._index.newest_first()
         except OSError:
             entries = ()  # it is only a copy: then every log is read
         catalog = self._catalogs.get(kind)
         if catalog is None or catalog.entries is not entries:
-            catalog = Catalog(
+            catalog = self._catalogs[kind] = Catalog(
                 self._disk,
                 self._root,
                 kind,
@@ -220,17 +231,7 @@ class Workspace:
                 self._was_started,
                 self._once_right,
             )
-            self._catalogs[kind] = catalog
-        folder = None
-        try:
-            with suppress(FileNotFoundError):
-                folder = self._disk.folder(kind, self._root)
-            yield catalog, folder
-        except OSError as error:
-            raise failed(f"can't list {kind}", error) from error
-        finally:
-            if folder is not None:
-                self._disk.close(folder)
+        return catalog
 
     def _known(self) -> dict[str, IndexEntry]:
         try:

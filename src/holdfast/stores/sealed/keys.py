@@ -12,7 +12,6 @@ from __future__ import annotations
 import hmac
 import os
 import re
-from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeAlias
@@ -116,6 +115,8 @@ class Keys:
         >>> Keys.new() == Keys.new()
         False
         """
+        from base64 import urlsafe_b64encode  # slow to import, and most stores have no key
+
         return _PREFIX + urlsafe_b64encode(os.urandom(KEY_BYTES)).decode().rstrip("=")
 
     @property
@@ -157,6 +158,8 @@ def _bytes_of(key: str | bytes) -> bytes:
     if isinstance(key, bytes) and len(key) == KEY_BYTES:
         return key
     text = key if isinstance(key, str) else _text_of(key)
+    from base64 import urlsafe_b64decode
+
     try:
         if _KEY.fullmatch(text):
             found = urlsafe_b64decode(text.removeprefix(_PREFIX) + "=")
