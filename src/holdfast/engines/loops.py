@@ -161,6 +161,7 @@ class Alarm:
             self.leave_soon(signal)
         else:
             self.left_with = signal
+            self._run.loop.cut_off.add("")
             self.cancels += 1
             self.main.cancel()
 

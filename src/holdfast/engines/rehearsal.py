@@ -71,6 +71,7 @@ def _rehearsed(holding: Holding, task_id: str, spec: Spec) -> Rehearsal:
     if state.ending:  # its function runs no more
         return Rehearsal(task_id, True)
     run = Run(log, task_id, REHEARSING)
+    run.recorded = state.calls
     try:
         outcome = _in_loop(run, spec) if spec.is_async else local.run_function(run, spec)
         if isinstance(outcome, Raised) and state.status != "failed":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Container, Generator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 from weakref import WeakSet
@@ -123,7 +123,7 @@ class OnLoop:
         """The calls under way: a strand that has to stop waits for them."""
         self.branches: set[asyncio.Task[Any]] = set()
         self.cut_off: set[str] = set()
-        """The branches that were cancelled before they ended."""
+        """The branches that were cancelled before they ended; "" for the task's own body."""
         self.draining: set[str] = set()
         """The streams whose readers have left, and which run to their end."""
 
@@ -150,6 +150,10 @@ class Run:
         self.answers: Answers | None = None
         self.beyond: set[str] = set()
         """The calls that may not be made in this run: a strand that makes one stops there."""
+        self.recorded: Container[str] | None = None
+        """The calls of the log that this run only follows; None where it makes calls itself."""
+        self.over: set[Scope | None] = set()
+        """The strands that have been stopped."""
         self.stop: Signal | None = None
         self.doomed: dict[str, Signal] = {}
         self.root: Scope = Scope(self, "")
@@ -288,6 +292,7 @@ class Run:
     def raise_in(self, path: str, signal: Signal) -> NoReturn:
         """Raise a signal from a call. The calls it was made in can't end in this run, even if
         their bodies catch it: they would be recorded with a result that was never right."""
+        self.over.add(scope_var.get())
         scope = scope_of(path)
         while scope:
             self.doomed[scope] = signal
@@ -301,7 +306,8 @@ class Run:
 
     def must_go_on_in(self, scope: Scope) -> None:
         """The same for what a strand does that is no call."""
-        self.must_go_on(f"{scope.path}.0")
+        if scope in self.over or not self._ends_by_strand():
+            self.must_go_on(f"{scope.path}.0")
 
     def is_failure(self, error: BaseException) -> bool:
         """Whether what a function raised is a failure of its own. An exception that ends a program,
@@ -318,7 +324,14 @@ class Run:
         tool that is stopped half-way is in doubt, so it runs to its end first."""
         if self.stop is None:
             return False
+        if self.recorded is not None and path in self.recorded and self._ends_by_strand():
+            return False
         return isinstance(self.stop, Halt) or not self.is_in_tool(path)
+
+    def _ends_by_strand(self) -> bool:
+        """Whether a strand that stopped leaves the others alone: those of a replay go on until each
+        has come to the end of the log, or it would depend on which thread came there first."""
+        return self.recorded is not None and isinstance(self.stop, Suspend)
 
     def is_in_tool(self, path: str) -> bool:
         """Whether a call is made by the body of a tool."""

@@ -346,7 +346,7 @@ class Recorded:
 
     def begin(self, run: Run) -> None:
         """Answer the calls of a run."""
-        self.run, run.answers = run, self
+        self.run, run.answers, run.recorded = run, self, self._calls
         run.log.state.marks = Marks(run.log.state.marks, self.seen)
 
     @property

@@ -106,12 +106,7 @@ def is_cut_off(place: str, branches: Collection[str]) -> bool:
     >>> is_cut_off("fetch~2.1", {"fetch~2"}), is_cut_off("fetch~1.1", {"fetch~2"})
     (True, False)
     """
-    scope = scope_of(place)
-    while scope:
-        if scope in branches:
-            return True
-        scope = scope_of(scope)
-    return False
+    return any(scope in branches for scope in (*around(place), ""))
 
 
 _APART = (
