@@ -22,7 +22,7 @@ from holdfast.errors import BadInput, NewerFormat, StorageFailed
 from holdfast.stores.postgres.presence import Connection
 from holdfast.stores.queries import migration, must_be_current, queries, schema
 
-VERSION = 4
+VERSION = 5
 """Of the schema: how many migrations there are."""
 
 SQL = queries("postgres")

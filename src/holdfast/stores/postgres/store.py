@@ -157,6 +157,9 @@ class PostgresStore(DatabaseStore):
         except psycopg.Error as error:
             raise failed(f"can't reach {self.url}", error) from error
 
+    def _who_asks(self) -> int:
+        return self._number()
+
     def ping(self) -> None:
         """Return if the server answers, and takes writes, else raise why not. One caller at a time.
 

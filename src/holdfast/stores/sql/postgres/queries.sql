@@ -125,14 +125,19 @@ from json_to_record(%(facts)s::json) as f (
 where name = %(stream)s and head = %(seq)s;
 
 -- due --
--- A page of what should be driven, the longest due first.
+-- A page of what should be driven, the longest due first, read off the index in its order. For
+-- a process that asks for it, without what others hold, by the rule of `holder`: what is driven
+-- stands first, and each worker of a fleet would ask about every task of all the others.
 select name, status, task, "user", session, labels, parent, created_at, updated_at, wake_at,
     origin, wake_at
 from holdfast.streams
 where wake_at is not null and wake_at <= %(now)s
-    and wake_at >= coalesce(%(after_at)s::timestamptz, '-infinity')
     and (wake_at, name) > (coalesce(%(after_at)s::timestamptz, '-infinity'), %(after_name)s)
     and name >= %(prefix)s and name < %(beyond)s and head > 0
+    and (%(process)s::integer is null or owner is null or process = %(process)s
+        or expires_at <= clock_timestamp()
+        or ((process in (select process from holdfast.alive)) is not true
+            and pg_postmaster_start_time() < clock_timestamp() - interval '3 seconds'))
 order by wake_at, name limit %(page)s;
 
 -- unknown --
