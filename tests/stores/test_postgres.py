@@ -64,7 +64,7 @@ class TestContract(StoreContract):
         return lambda: PostgresStore(postgres_url)
 
     def spoil_blob(self, store, digest):
-        with superuser(store._full_url) as conn:
+        with superuser(store._address.session_url) as conn:
             spoil = "update holdfast.blobs set data = 'wrong' where digest = %s"
             conn.execute(spoil, [bytes.fromhex(digest)])
 
@@ -82,7 +82,7 @@ def test_a_long_log_is_read_whole_and_in_order_however_long_its_pages_are(store)
 
 def test_a_page_of_what_is_due_is_read_off_its_index_however_many_have_the_same_time(store):
     given = {"now": NOW, "after_at": None, "after_name": "", "prefix": "tasks/", "beyond": "tasks0"}
-    with superuser(store._full_url) as conn:
+    with superuser(store._address.session_url) as conn:
         conn.execute(
             "insert into holdfast.streams (name, head, status, wake_at)"
             " select 'tasks/' || n, 1, 'pending', %s from generate_series(1, 5000) as n",
@@ -132,7 +132,7 @@ def test_a_deleted_stream_leaves_no_line_behind(store):
     lease = acquire_one(store, STREAM, "me", LONG_S)
     store.append(lease, 0, [b"one", b"two"])
     store.delete(lease)
-    with superuser(store._full_url) as conn:
+    with superuser(store._address.session_url) as conn:
         assert conn.execute("select count(*) from holdfast.lines").fetchall() == [(0,)]
 
 
@@ -142,12 +142,12 @@ class TestStore(DatabaseStore):
         return postgres_url
 
     def spoil_blobs(self, store):
-        with superuser(store._full_url) as conn:
+        with superuser(store._address.session_url) as conn:
             conn.execute("update holdfast.blobs set data = 'wrong'")
 
     @contextmanager
     def failing(self, store):
-        with superuser(store._full_url) as conn:
+        with superuser(store._address.session_url) as conn:
             conn.execute("alter table holdfast.lines add constraint broken check (seq < 2)")
             yield
             conn.execute("alter table holdfast.lines drop constraint broken")

@@ -260,6 +260,17 @@ select
         else current_setting('synchronous_commit')
     end, false);
 
+-- pooled_settings --
+-- The same for a connection to a pooler of transactions: what else is set would be set for others.
+select set_config('timezone', 'UTC', false), current_setting('synchronous_commit');
+
+-- mark_session --
+-- Leaves a mark in the session, which another connection finds if the two share it.
+select pg_backend_pid() from (select set_config('holdfast.mark', %(mark)s, false)) as marked;
+
+-- marked_session --
+select current_setting('holdfast.mark', true);
+
 -- is_there --
 -- Read from the tables: what the server remembers of names may be older than a lock just taken.
 select exists (
