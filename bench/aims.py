@@ -212,7 +212,8 @@ def many_tasks(options: Any, place: Place) -> list[Case]:
 
 
 def workers(options: Any, place: Place) -> list[Case]:
-    tasks, steps = (16, 10) if options.quick else (80, 25)
+    # Enough that starting and ending four workers is a small part of it.
+    tasks, steps = (16, 10) if options.quick else (320, 25)
 
     def seconds(medium: str, count: int) -> float:
         url = url_of(medium, place(medium))
@@ -246,7 +247,8 @@ def queues(options: Any, place: Place) -> list[Case]:
 
     def of_line(length: int) -> Sequence[float]:
         # A line of 100,000 tasks takes minutes to make.
-        found = child("bench.queues", "line", str(length), place("sqlite"), at_most_s=1200)
+        url = url_of("sqlite", place("sqlite"))
+        found = child("bench.queues", "line", str(length), url, at_most_s=1200)
         return float(found["start_ms"]), float(found["take_ms"])
 
     def growth(_: int) -> Sequence[float]:

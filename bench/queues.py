@@ -4,7 +4,7 @@
 
 The throughput of a worker on SQLite without a queue, with one, and with all limits on; then
 starting a task and taking places with a short and with a long line. `make bench ARGS="--aims"`
-asks for one of these at a time: `drive KIND TASKS FOLDER`, `line LENGTH FOLDER`.
+asks for one of these at a time: `drive KIND TASKS FOLDER`, `line LENGTH URL`.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def main(given: list[str]) -> None:
         print(json.dumps({"tasks_per_s": per_s}))
         return
     if given[:1] == ["line"]:
-        start_ms, take_ms = in_line(Path(given[2]), int(given[1]))
+        start_ms, take_ms = in_line(given[2], int(given[1]))
         print(json.dumps({"start_ms": start_ms, "take_ms": take_ms}))
         return
     tasks = int(given[0]) if given else 200
@@ -87,7 +87,7 @@ def main(given: list[str]) -> None:
         for kind, per_s in found.items():
             print(f"{kind:12} {per_s:7.0f} tasks/s  {per_s / found['no queue']:.2f} of no queue")
         for line in (100, longest):
-            start_ms, take_ms = in_line(folder, line)
+            start_ms, take_ms = in_line(f"sqlite:///{folder}/line{line}.db", line)
             print(f"{line:7,} in line: start {start_ms:.2f} ms, take ten places {take_ms:.2f} ms")
 
 

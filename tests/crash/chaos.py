@@ -32,8 +32,10 @@ from holdfast.engines.temporal import Temporal
 from holdfast.errors import StorageFailed
 from holdfast.log.store_calls import facts_of_all
 from holdfast.stores.port import Facts
+from holdfast.stores.postgres.database import address_of
 from holdfast.testing.servers import RestateServer, TemporalServer, free_ports
 from tests.engines import fleet_tasks as fleet
+from tests.stores import pgbouncer
 from tests.stores.postgres_server import PostgresServer
 
 ROOT = Path(__file__).parents[2]
@@ -133,7 +135,7 @@ class Chaos:
         self._server.start()
 
     def cut_off(self) -> None:
-        with psycopg.connect(self._url, autocommit=True) as conn:
+        with psycopg.connect(address_of(self._url).session_url, autocommit=True) as conn:
             conn.execute(
                 "select pg_terminate_backend(pid) from pg_stat_activity"
                 " where datname = current_database() and pid <> pg_backend_pid()"
@@ -283,7 +285,7 @@ ON = {"temporal": on_temporal, "restate": on_restate}
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("store", choices=("sqlite", "postgres", *ON))
+    parser.add_argument("store", choices=("sqlite", "postgres", "pgbouncer", *ON))
     parser.add_argument("--tasks", type=int, default=300)
     parser.add_argument("--faults", type=int, default=15)
     parser.add_argument("--seed", type=int, default=random.randrange(10**6))
@@ -292,12 +294,14 @@ def main() -> None:
         folder = Path(name)
         os.chmod(folder, 0o755)
         server, url, away_s = None, f"sqlite:///{folder}/chaos.db", 0.0
-        if given.store == "postgres":
+        if given.store in ("postgres", "pgbouncer"):
             (folder / "server").mkdir()
             server = PostgresServer(folder / "server", durable=True)
             server.start()
             stack.callback(server.stop)
             url, away_s = server.new_database(), 15.0
+            if given.store == "pgbouncer":
+                url = stack.enter_context(pgbouncer.running(server)).url(url)
         engine, options, restart = (
             ON[given.store](folder, stack) if given.store in ON else (None, (), None)
         )

@@ -17,12 +17,14 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
 import pytest
 
 from holdfast import Holdfast, Queue, Rate
 from holdfast.core.facts import Query
 from tests.crash.queue_agents import A_SECOND, AT_ONCE, visit, visit_by_limit
+from tests.stores import pgbouncer
 from tests.stores.postgres_server import postgres_server, postgres_url
 from tests.thorough import THOROUGH
 
@@ -153,7 +155,18 @@ def url(request, tmp_path) -> str:
 
 
 def test_a_limit_is_never_exceeded_while_workers_are_killed_and_stopped(url, tmp_path):
-    count, disturbances = (2000, 60) if THOROUGH else (80, 5)
+    a_limit_is_never_exceeded(url, tmp_path, *((2000, 60) if THOROUGH else (80, 5)))
+
+
+def test_a_limit_is_never_exceeded_behind_a_pooler_of_transactions(
+    postgres_server, postgres_url, tmp_path
+):
+    with pgbouncer.running(postgres_server) as bouncer:
+        url = bouncer.url(postgres_url)
+        a_limit_is_never_exceeded(url, tmp_path, *((1000, 30) if THOROUGH else (40, 4)))
+
+
+def a_limit_is_never_exceeded(url: str, tmp_path: Path, count: int, disturbances: int) -> None:
     with judged(tmp_path) as judge, Holdfast(url, lease_s=LEASE_S) as hf:
         hf.queue(Queue("visits", concurrency=10, key_concurrency=4))
         for n in range(count):

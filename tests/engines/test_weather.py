@@ -15,7 +15,7 @@ from holdfast.core.events import Claimed, Hindered
 from holdfast.engines.weather import WakeUps, Weather
 from holdfast.errors import BadInput, StorageFailed
 from holdfast.integrations.prometheus import Monitor
-from holdfast.stores.postgres.database import with_pool_size
+from holdfast.stores.postgres.database import address_of
 from tests.stores.postgres_server import own_server
 
 mode = {"changed": False}
@@ -205,4 +205,4 @@ def test_the_weather_is_said_once_and_a_wait_is_never_long():
 @pytest.mark.parametrize("size", ["0", "-1", "x", "", "1001", "²"])
 def test_a_pool_size_that_is_no_number_of_connections_is_refused(size):
     with pytest.raises(BadInput, match="pool_size"):
-        with_pool_size(f"postgresql://db/trips?pool_size={size}")
+        address_of(f"postgresql://db/trips?pool_size={size}")

@@ -76,7 +76,7 @@ class PostgresServer:
                 stdout=log,
                 stderr=log,
                 cwd=self.folder,
-                preexec_fn=_end_with_parent,  # noqa: PLW1509  # a bare system call
+                preexec_fn=end_with_parent,  # noqa: PLW1509  # a bare system call
                 **self._as_user,
             )
         give_up_at = time.monotonic() + 120
@@ -134,7 +134,8 @@ def _copied(installed: Path, target: Path) -> Path:
     return target / installed.relative_to(package.parent)
 
 
-def _end_with_parent() -> None:
+def end_with_parent() -> None:
+    """End a process when the one that starts it ends: for `preexec_fn`."""
     _prctl(_PR_SET_PDEATHSIG, signal.SIGQUIT)
 
 

@@ -159,7 +159,7 @@ def forget(store, stream):
             with closing(sqlite3.connect(store.path)) as conn, conn:
                 conn.execute("update streams set status = null where name = ?", [stream])
         case _:
-            with psycopg.connect(store._full_url, autocommit=True) as conn:
+            with psycopg.connect(store._address.session_url, autocommit=True) as conn:
                 query = "update holdfast.streams set status = null where name = %s"
                 conn.execute(query, [stream])
 

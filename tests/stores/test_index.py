@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import subprocess
 import sys
 import threading
@@ -14,6 +15,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from holdfast import Holdfast, Worker, ask, note, step, task
 from holdfast.log.store_calls import (
@@ -25,10 +27,11 @@ from holdfast.log.store_calls import (
     sync_one,
     unpost,
 )
+from holdfast.stores import finding
 from holdfast.stores.files.catalog import Index, IndexEntry
 from holdfast.stores.files.disk import Disk
 from holdfast.stores.files.store import FileStore
-from holdfast.stores.port import Facts, Query
+from holdfast.stores.port import Facts, PagePlace, Query
 from holdfast.testing.contract.facts import line_of, put
 
 AT = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -250,6 +253,32 @@ def test_an_index_that_has_grown_is_rewritten_and_says_the_same(tmp_path):
     }
     index.close()
     again.close()
+    os.close(root)
+
+
+def test_what_is_due_is_kept_in_order_while_streams_change_and_the_index_is_rewritten(tmp_path):
+    chance, root = random.Random(7), os.open(tmp_path, os.O_RDONLY)
+    mine, other = Index(Disk(), root), Index(Disk(), root)
+    rewrites = 0
+    for n in range(3000):
+        wake_at = AT + timedelta(seconds=chance.randrange(20)) if chance.random() < 0.8 else None
+        facts = Facts("x", wake_at=wake_at) if chance.random() < 0.9 else None
+        stream = f"{chance.choice(['tasks', 'sessions'])}/{chance.randrange(60)}"
+        before = os.stat(tmp_path / "index.jsonl").st_ino if n else 0
+        chance.choice([mine, other]).note(IndexEntry(stream, n, facts))
+        place = PagePlace(AT + timedelta(seconds=chance.randrange(20)), "tasks/3")
+        due_by = AT + timedelta(seconds=chance.randrange(25))
+        query = Query(due_by=due_by, limit=chance.choice([None, 1, 5]))
+        query = replace(query, beyond=chance.choice([None, place]))
+        asked = chance.choice([mine, other])
+        told = [(name, e.facts) for name, e in asked.entries().items() if e.facts is not None]
+        page, expected = asked.due(query), finding.find(query, told)
+        assert page[: query.limit] == expected.found
+        assert (len(page) > len(expected.found)) == expected.more
+        rewrites += n > 0 and os.stat(tmp_path / "index.jsonl").st_ino != before
+    assert rewrites
+    mine.close()
+    other.close()
     os.close(root)
 
 

@@ -10,15 +10,16 @@ import sys
 import threading
 import time
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 
 import psycopg
 import pytest
 
 from holdfast import BadInput, Holdfast, NewerFormat, StorageFailed, TaskBusy, Worker
-from holdfast.log.store_calls import acquire_one, post_to, sync_one
+from holdfast.log.store_calls import acquire_one, due_in, post_to, sync_one
 from holdfast.stores import open_store
 from holdfast.stores.port import Facts
-from holdfast.stores.postgres.database import VERSION, bring_up_to_date
+from holdfast.stores.postgres.database import SQL, VERSION, bring_up_to_date
 from holdfast.stores.postgres.store import PostgresStore
 from holdfast.stores.queries import migration, schema
 from holdfast.testing import StoreContract
@@ -36,6 +37,7 @@ from tests.stores.postgres_server import postgres_server, postgres_url
 
 __all__ = ["postgres_server", "postgres_url"]
 
+NOW = datetime.now(UTC) + timedelta(days=1)
 OURS = "select pid from pg_stat_activity where application_name = 'holdfast' and pid <> %s"
 
 
@@ -62,7 +64,7 @@ class TestContract(StoreContract):
         return lambda: PostgresStore(postgres_url)
 
     def spoil_blob(self, store, digest):
-        with superuser(store._full_url) as conn:
+        with superuser(store._address.session_url) as conn:
             spoil = "update holdfast.blobs set data = 'wrong' where digest = %s"
             conn.execute(spoil, [bytes.fromhex(digest)])
 
@@ -78,11 +80,59 @@ def test_a_long_log_is_read_whole_and_in_order_however_long_its_pages_are(store)
     assert list(store.read("tasks/t", 7, backwards=True)) == lines[:6:-1]
 
 
+def test_a_page_of_what_is_due_is_read_off_its_index_however_many_have_the_same_time(store):
+    given = {"now": NOW, "after_at": None, "after_name": "", "prefix": "tasks/", "beyond": "tasks0"}
+    with superuser(store._address.session_url) as conn:
+        conn.execute(
+            "insert into holdfast.streams (name, head, status, wake_at)"
+            " select 'tasks/' || n, 1, 'pending', %s from generate_series(1, 5000) as n",
+            [NOW],
+        )
+        conn.execute("vacuum analyze holdfast.streams")
+        explain = f"explain (analyze, format json) {SQL['due']}"
+        given |= {"page": 10, "process": None}
+        [[[plan]]] = conn.execute(explain, given).fetchall()
+        (walk,) = plan["Plan"]["Plans"]
+        assert plan["Plan"]["Node Type"] == "Limit" and walk["Index Name"] == "streams_to_wake"
+        assert (walk["Node Type"], walk["Actual Rows"]) == ("Index Scan", 10)
+
+
+def test_of_what_is_due_a_store_leaves_out_what_other_processes_hold(store, postgres_url):
+    other = PostgresStore(postgres_url)
+    for name, who in (("free", store), ("mine", store), ("theirs", other)):
+        lease = acquire_one(who, f"tasks/{name}", name, LONG_S)
+        who.append(lease, 0, [b"one"], Facts("job", "in_progress", wake_at=NOW))
+        who.sync([lease])
+        if name == "free":
+            who.release([lease])
+
+    def due(asker: PostgresStore, **how: bool) -> list[str]:
+        return [name for name, _ in due_in(asker, "tasks/", NOW, **how)]
+
+    assert due(store) == ["tasks/free", "tasks/mine", "tasks/theirs"]
+    assert due(store, unheld=True) == ["tasks/free", "tasks/mine"]
+    assert due(other, unheld=True) == ["tasks/free", "tasks/theirs"]
+    with superuser(postgres_url) as conn:  # not heard of for longer than its lease
+        conn.execute("update holdfast.streams set expires_at = now() where name = 'tasks/theirs'")
+    assert due(store, unheld=True) == ["tasks/free", "tasks/mine", "tasks/theirs"]
+    other.close()
+
+
+def test_what_a_dead_process_held_is_due_at_once(store, postgres_url):
+    with process("run_endless", postgres_url) as other:
+        assert other.stdout.readline() == "at work\n"
+        until(lambda: store.holder("tasks/endless") is not None, "it is held")
+        until(lambda: dict(due_in(store, "tasks/", NOW)), "it is known")
+        assert not dict(due_in(store, "tasks/", NOW, unheld=True))
+        other.kill()
+        until(lambda: dict(due_in(store, "tasks/", NOW, unheld=True)), "it is due")
+
+
 def test_a_deleted_stream_leaves_no_line_behind(store):
     lease = acquire_one(store, STREAM, "me", LONG_S)
     store.append(lease, 0, [b"one", b"two"])
     store.delete(lease)
-    with superuser(store._full_url) as conn:
+    with superuser(store._address.session_url) as conn:
         assert conn.execute("select count(*) from holdfast.lines").fetchall() == [(0,)]
 
 
@@ -92,12 +142,12 @@ class TestStore(DatabaseStore):
         return postgres_url
 
     def spoil_blobs(self, store):
-        with superuser(store._full_url) as conn:
+        with superuser(store._address.session_url) as conn:
             conn.execute("update holdfast.blobs set data = 'wrong'")
 
     @contextmanager
     def failing(self, store):
-        with superuser(store._full_url) as conn:
+        with superuser(store._address.session_url) as conn:
             conn.execute("alter table holdfast.lines add constraint broken check (seq < 2)")
             yield
             conn.execute("alter table holdfast.lines drop constraint broken")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from datetime import UTC, datetime
 from typing import Any
 
@@ -9,6 +11,7 @@ import pytest
 
 from holdfast import Holdfast, task
 from holdfast.stores.port import Query
+from holdfast.stores.queries import queries, schema
 from holdfast.stores.sqlite.rows import _ENOUGH, PARTS, find_statement
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
@@ -110,3 +113,12 @@ def test_what_is_found_by_name_is_in_the_order_of_the_list(tmp_path):
         found = hf.store.find(Query(prefix="sessions/", limit=2))
         assert [name for name, _ in found.found] == ["sessions/c", "sessions/a"] and found.more
         assert next(name for name, _ in hf.store.find(Query(prefix="")).found) == "tasks/t-1"
+
+
+def test_a_page_of_what_is_due_is_read_off_its_index_however_many_have_the_same_time():
+    given = {"now": 1, "after_at": 0, "after_name": "", "prefix": "a", "beyond": "b", "page": 9}
+    with closing(sqlite3.connect(":memory:")) as conn:
+        conn.executescript(schema("sqlite"))
+        plan = conn.execute(f"explain query plan {queries('sqlite')['due']}", given).fetchall()
+        (step,) = [row[3] for row in plan]  # and no other, to sort
+        assert step.startswith("SEARCH streams USING INDEX streams_to_wake ((wake_at,name)>(?,?)")

@@ -77,6 +77,9 @@ class Query(Struct, frozen=True, kw_only=True):
     updated_before: datetime | None = None
     due_by: datetime | None = None
     """Only what somebody should drive by then, the longest due first, in place of the newest."""
+    unheld: bool = False
+    """Of what is due, leave out what another process holds. A store that tells of holders as
+    cheaply one by one may leave it in."""
     limit: int | None = 50
     """The length of the page; None for all there are."""
     beyond: PagePlace | None = None

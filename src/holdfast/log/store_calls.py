@@ -10,6 +10,8 @@ from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from holdfast.core.events import NEVER
 from holdfast.core.facts import Facts, PagePlace, Query
 from holdfast.errors import StoreError
@@ -50,12 +52,14 @@ def facts_of_all(store: Store, prefix: str) -> list[tuple[str, Facts | None]]:
     return [*page.found, *((stream, None) for stream in page.unknown)]
 
 
-def due_in(store: Store, prefix: str, now: datetime) -> Iterator[tuple[str, Facts | None]]:
+def due_in(
+    store: Store, prefix: str, now: datetime, *, unheld: bool = False
+) -> Iterator[tuple[str, Facts | None]]:
     """The streams that somebody should drive now, the longest due first, asked for page by page.
 
-    Those whose log has to be read come last. Some may be held.
+    Those whose log has to be read come last. Some may be held; with `unheld`, fewer are.
     """
-    query = Query(prefix=prefix, due_by=now, limit=_DUE_AT_ONCE)
+    query = Query(prefix=prefix, due_by=now, unheld=unheld, limit=_DUE_AT_ONCE)
     page = store.find(query)
     unknown = page.unknown
     while True:
@@ -63,8 +67,8 @@ def due_in(store: Store, prefix: str, now: datetime) -> Iterator[tuple[str, Fact
         if not page.more:
             break
         stream, facts = page.found[-1]
-        place = PagePlace(facts.wake_at or NEVER, stream)
-        page = store.find(Query(prefix=prefix, due_by=now, limit=_DUE_AT_ONCE, beyond=place))
+        query = replace(query, beyond=PagePlace(facts.wake_at or NEVER, stream))
+        page = store.find(query)
     yield from ((stream, None) for stream in unknown)
 
 

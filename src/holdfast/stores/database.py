@@ -70,6 +70,10 @@ class DatabaseStore(NothingLeft):
     def _blob(self, name: str) -> bytes | None:
         """The bytes of a blob; None if it is not there."""
 
+    def _who_asks(self) -> int | None:
+        """The number of this process, where the database tells what others hold of what is due."""
+        return None
+
     def _must_be_open(self) -> None:
         if self._closed:
             raise BadInput(f"the store {self.url} was closed: open it again")
@@ -135,6 +139,7 @@ class DatabaseStore(NothingLeft):
         at, name = query.beyond or (None, "")
         given = {**_bounds(query.prefix), "now": self._kept(query.due_by)}
         given |= {"after_at": self._kept(at), "after_name": name}
+        given |= {"process": self._who_asks() if query.unheld else None}
         given["page"] = (query.limit or PAGE) + 1
         while rows := self._look("due", **given):
             for name, *columns, wakes_at in rows:

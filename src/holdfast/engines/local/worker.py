@@ -321,7 +321,7 @@ class Worker:
     def _due(self, now: datetime) -> Iterator[tuple[str, Facts | None]]:
         """The tasks that have something to do. A worker that is new also tries what others could
         not."""
-        due = due_in(self._store, _TASKS, now)
+        due = due_in(self._store, _TASKS, now, unheld=True)
         # Not all workers begin with the same task: only one of them would have it.
         first = list(islice(due, 2 * self._concurrency)) if self._shuffles else []
         from random import shuffle  # not before there is something to drive

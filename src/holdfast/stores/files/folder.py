@@ -15,7 +15,6 @@ from itertools import chain as chained
 from pathlib import Path
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from holdfast.core.decoding import Illegible, decode
 from holdfast.errors import BadInput, StorageFailed
@@ -27,8 +26,9 @@ from holdfast.stores.files.locks import LOCK, LOG
 from holdfast.stores.port import Blob, Facts, Leftovers, Page, Post, Query, SideKind
 from holdfast.stores.system import NO_WAIT
 
-_LOOK_ANEW_S = 15.0
-"""How long an entry of the index may be out of date until those who look for work know."""
+_LOOK_ANEW_S, _LOOK_SHARE = 15.0, 0.02
+"""How long an entry of the index may be out of date until those who look for work know; longer
+where there are so many streams that the look would take more than that share of the time."""
 
 _PLAIN = re.compile(r"[a-z0-9][a-z0-9_-]{0,99}")
 
@@ -76,7 +76,8 @@ class Workspace:
         self._index = Index(self._disk, self._root_fd)
         self._catalogs: dict[str, Catalog] = {}
         self._once_right: dict[str, IndexEntry] = {}
-        self._looked_at: float | None = None
+        self._look_at = 0.0
+        """When to look anew, by the clock of the process, at what the index does not know."""
         self._strays: dict[str, IndexEntry | None] = {}
         """The streams of which the index knew nothing for sure when we last looked at all."""
 
@@ -262,23 +263,24 @@ class Workspace:
     def _due(self, query: Query) -> Page:
         """The streams that are due by the index alone, so that it costs little to ask often; and
         from time to time by a look at all that the index does not know."""
-        known, now = self._known(), time.monotonic()
-        if self._looked_at is None or now - self._looked_at > _LOOK_ANEW_S:
-            self._looked_at = now
+        now = time.monotonic()
+        if now > self._look_at:
             unknown = self._find(Query(prefix=query.prefix, limit=None)).unknown
-            self._strays = {stream: known.get(stream) for stream in unknown}
+            self._strays = {stream: self._index.entry(stream) for stream in unknown}
+            self._look_at = now + max(_LOOK_ANEW_S, (time.monotonic() - now) / _LOOK_SHARE)
+        found: Sequence[tuple[str, Facts]] = ()
+        with suppress(OSError):  # it is only a copy: then every log is read
+            found = self._index.due(query)
         for stream, before in list(self._strays.items()):
-            if known.get(stream) is not before:  # somebody has looked, and said what it is
+            if self._index.entry(stream) is not before:  # somebody has looked, and said what it is
                 del self._strays[stream]
-        told = ((stream, entry.facts) for stream, entry in known.items() if entry.facts is not None)
-        page = finding.find(query, told)
         due_by = query.due_by
         strays = (
             stream
             for stream, entry in self._strays.items()
             if stream.startswith(query.prefix) and not _is_due(entry, due_by)
         )
-        return replace(page, unknown=list(strays))
+        return finding.page_of(found, query.limit, list(strays))
 
     def put_side(self, stream: str, kind: SideKind, name: str, data: bytes) -> bool:
         if kind == "derived":

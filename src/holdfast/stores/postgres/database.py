@@ -9,11 +9,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 from weakref import WeakSet
 
 import psycopg
+from msgspec import Struct
 from psycopg import errors
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
@@ -22,12 +24,13 @@ from holdfast.errors import BadInput, NewerFormat, StorageFailed
 from holdfast.stores.postgres.presence import Connection
 from holdfast.stores.queries import migration, must_be_current, queries, schema
 
-VERSION = 4
+VERSION = 5
 """Of the schema: how many migrations there are."""
 
 SQL = queries("postgres")
 
 _WAIT_S = 10.0
+_TRIES = 5
 _MIGRATING = 1_213_156_421
 """The advisory lock under which a schema is made, so that it is made once."""
 
@@ -41,11 +44,80 @@ _OPTIONS: dict[str, Any] = {
 }
 
 
-def connect(url: str, durable: bool) -> Connection:
+POOL_SIZE = 4
+"""How many connections a process has for what is asked of the database, if its URL says nothing."""
+
+_SESSION = ("host", "port", "dbname", "user")
+
+
+class Address(Struct, frozen=True):
+    """Where a database is, and how many connections a process may have to it.
+
+    `url` may lead to a pooler that gives each transaction another session, such as PgBouncer's mode
+    `transaction`. Then `session_url` leads to a session that stays: see `address_of`.
+    """
+
+    url: str
+    session_url: str
+    pool_size: int = POOL_SIZE
+
+    @property
+    def is_pooled(self) -> bool:
+        """Whether statements can't count on what one before them set or prepared."""
+        return self.session_url != self.url
+
+
+def address_of(url: str) -> Address:
+    """What a URL says, without the parameters that are our own.
+
+    >>> address_of("postgresql://db/trips?pool_size=2&sslmode=require").url
+    'postgresql://db/trips?sslmode=require'
+    >>> address_of("postgresql://bouncer:6432/trips?session_host=db&session_port=5432").session_url
+    'postgresql://bouncer:6432/trips?host=db&port=5432'
+    """
+    parts = urlsplit(url)
+    given = parse_qsl(parts.query, keep_blank_values=True)
+    ours = {"pool_size", *(f"session_{name}" for name in _SESSION)}
+    said = {name: value for name, value in given if name in ours}
+    if not said:
+        return Address(url, url)
+    size = said.pop("pool_size", str(POOL_SIZE))
+    if not (size.isascii() and size.isdigit() and 1 <= int(size) <= 1000):
+        raise BadInput(f"pool_size={size!r:.60} in the URL must be a number from 1 to 1000")
+    rest = {name: value for name, value in given if name not in ours}
+    session = rest | {name.removeprefix("session_"): value for name, value in said.items()}
+
+    def with_parameters(parameters: dict[str, str]) -> str:
+        return urlunsplit(parts._replace(query=urlencode(parameters, safe="/")))
+
+    return Address(with_parameters(rest), with_parameters(session), int(size))
+
+
+def connect(url: str, durable: bool, *, is_pooled: bool = False) -> Connection:
     """Open one connection."""
-    conn = psycopg.connect(_conninfo(url), autocommit=True)
-    _configure(conn, durable)
+    # A statement that was prepared in one session of a pooler is unknown in the next.
+    more: dict[str, Any] = {"prepare_threshold": None} if is_pooled else {}
+    conn = psycopg.connect(_conninfo(url), autocommit=True, **more)
+    try:
+        if is_pooled:
+            _configure_pooled(conn, durable)
+        else:
+            conn.execute(SQL["settings"], {"durable": durable})
+    except BaseException:
+        conn.close()
+        raise
     return conn
+
+
+def _configure_pooled(conn: Connection, durable: bool) -> None:
+    """Of a session that others share nothing is changed but the time zone, which the pooler keeps
+    apart for each of its clients."""
+    ((_, commits),) = conn.execute(SQL["pooled_settings"]).fetchall()
+    if durable and commits == "off":
+        raise StorageFailed(
+            "synchronous_commit is off in the sessions of the pooler, so a commit may be lost: "
+            "turn it on for the role or the database (alter role … set synchronous_commit = on)"
+        )
 
 
 def _conninfo(url: str) -> str:
@@ -54,10 +126,6 @@ def _conninfo(url: str) -> str:
         return make_conninfo(**{**_OPTIONS, **conninfo_to_dict(url)})
     except psycopg.ProgrammingError as error:
         raise BadInput(f"{without_password(url)} is no address of a database: {error}") from error
-
-
-def _configure(conn: Connection, durable: bool) -> None:
-    conn.execute(SQL["settings"], {"durable": durable})
 
 
 class NoneFree(psycopg.OperationalError):
@@ -76,10 +144,9 @@ class Connections:
     between taking and using a place drops the object, and so can't lose the place.
     """
 
-    def __init__(self, url: str, durable: bool, size: int) -> None:
-        self._url = url
-        self._durable = durable
-        self._size = size
+    def __init__(self, address: Address, durable: bool) -> None:
+        self._connect = partial(connect, address.url, durable, is_pooled=address.is_pooled)
+        self._size = address.pool_size
         self._lock = threading.Lock()
         self._taken: WeakSet[_Place] = WeakSet()
         self._free: list[Connection] = []
@@ -90,7 +157,7 @@ class Connections:
         """A connection, for this thread alone until the block ends."""
         place = self._place()
         try:
-            conn = self._live() or connect(self._url, self._durable)
+            conn = self._live() or self._connect()
             try:
                 yield conn
             except BaseException:
@@ -145,27 +212,6 @@ class Connections:
             self._free.pop().close()
 
 
-POOL_SIZE = 4
-"""How many connections a process has for what is asked of the database, if its URL says nothing."""
-
-
-def with_pool_size(url: str) -> tuple[str, int]:
-    """A URL without our own parameter, and what that says.
-
-    >>> with_pool_size("postgresql://db/trips?pool_size=2&sslmode=require")
-    ('postgresql://db/trips?sslmode=require', 2)
-    """
-    parts = urlsplit(url)
-    given = parse_qsl(parts.query, keep_blank_values=True)
-    sizes = [value for name, value in given if name == "pool_size"]
-    if not sizes:
-        return url, POOL_SIZE
-    if not (sizes[-1].isascii() and sizes[-1].isdigit() and 1 <= int(sizes[-1]) <= 1000):
-        raise BadInput(f"pool_size={sizes[-1]!r:.60} in the URL must be a number from 1 to 1000")
-    rest = [(name, value) for name, value in given if name != "pool_size"]
-    return urlunsplit(parts._replace(query=urlencode(rest, safe="/"))), int(sizes[-1])
-
-
 def _check(conn: Connection) -> None:
     """Find out that the server is gone before something is entrusted to the connection.
 
@@ -180,15 +226,14 @@ def _check(conn: Connection) -> None:
 class OwnConnection:
     """A connection for one user at a time, who uses it all the time: a pool would cost more."""
 
-    def __init__(self, url: str, durable: bool) -> None:
-        self._url = url
-        self._durable = durable
+    def __init__(self, address: Address, durable: bool) -> None:
+        self._connect = partial(connect, address.url, durable, is_pooled=address.is_pooled)
         self._conn: Connection | None = None
 
     @contextmanager
     def use(self) -> Iterator[Connection]:
         """The connection, made (anew) if need be."""
-        conn = self._live() or connect(self._url, self._durable)
+        conn = self._live() or self._connect()
         self._conn = None  # until it is known to be sound
         try:
             yield conn
@@ -215,15 +260,37 @@ class OwnConnection:
 def prepare(url: str, durable: bool, *, migrates: bool = False) -> None:
     """Make the schema if it is not there. An older one is brought up to date only on request:
     a migration is an act of its own, see `holdfast.stores.migrate`."""
+    url = address_of(url).session_url
     name = without_password(url)
     with _opened(url, durable) as conn:
+        _must_keep_session(conn, url)
         if not migrates:
             must_be_current(_version_of(conn, name, VERSION), VERSION, name)
         bring_up_to_date(conn, name)
 
 
+def _must_keep_session(conn: Connection, url: str) -> None:
+    """Refuse a pooler of transactions in place of a session: the lock that shows that this process
+    is alive, and what it listens to, would be somebody else's."""
+    ((pid,),) = conn.execute("select pg_backend_pid()").fetchall()
+    if pid == conn.info.backend_pid:  # it is the server itself that answers
+        return
+    with connect(url, True) as other:
+        for _ in range(_TRIES):
+            ((now,),) = conn.execute(SQL["mark_session"], {"mark": str(pid)}).fetchall()
+            ((marked,),) = other.execute(SQL["marked_session"]).fetchall()
+            if now != pid or marked == str(pid):
+                raise StorageFailed(
+                    f"{without_password(url)} leads to a pooler that gives each transaction "
+                    f"another session, and one connection of a process needs a session of its own: "
+                    f"add ?session_host=…&session_port=… of the server itself to the URL, or the "
+                    f"session_dbname of a pool in session mode"
+                )
+
+
 def version_in(url: str) -> int:
     """The version of the schema in a database; 0 if there is none."""
+    url = address_of(url).session_url
     with _opened(url, True) as conn:
         return _version_of(conn, without_password(url), VERSION)
 

@@ -5,8 +5,8 @@ schema `holdfast`, which is made on first use.
 
 **Appends go in groups** (see `groups`): one statement, over a connection of its own, holds what
 all tasks of the process have to write. Everything else is a statement over a pool. **A process
-shows that it is alive** over one more connection (see `presence`), so there must be no proxy in
-between that hands a connection to somebody else after each transaction.
+shows that it is alive** over one more connection (see `presence`), which needs a session of its
+own. All others may lead to a proxy that gives each transaction another session (see `Address`).
 
 **Failure.** When a connection is lost in the middle of an append, nobody knows whether it was
 written, so every lease that had lines in it is spoiled. The holder of a new one reads what is
@@ -19,6 +19,7 @@ import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
+from functools import partial
 from hashlib import sha256
 from typing import Any
 
@@ -37,10 +38,10 @@ from holdfast.stores.postgres.database import (
     SQL,
     Connections,
     OwnConnection,
+    address_of,
     connect,
     failed,
     prepare,
-    with_pool_size,
 )
 from holdfast.stores.postgres.presence import Connection, Presence
 from holdfast.stores.postgres.rows import (
@@ -66,9 +67,8 @@ class PostgresStore(DatabaseStore):
     """Streams as rows of a PostgreSQL database."""
 
     def __init__(self, url: str, *, sync: bool = True) -> None:
-        url, self._pool_size = with_pool_size(url)
-        self.url: str = without_password(url)
-        self._full_url = url
+        self._address = address_of(url)
+        self.url: str = without_password(self._address.url)
         self._durable = sync
         self._closed = False
         self._parents: list[Any] = []
@@ -82,10 +82,10 @@ class PostgresStore(DatabaseStore):
         """Leases that were given back while the database was away: id, epoch, and since when.
         Their task is mostly taken up here again, so they are kept for a moment."""
         self._groups: Groups[HeldLines] = Groups(self._commit)
-        self._pool = Connections(self._full_url, self._durable, self._pool_size)
-        self._own = OwnConnection(self._full_url, self._durable)
-        self._pinging = OwnConnection(self._full_url, self._durable)
-        self._presence = Presence(lambda: connect(self._full_url, self._durable), SQL)
+        self._pool = Connections(self._address, self._durable)
+        self._own = OwnConnection(self._address, self._durable)
+        self._pinging = OwnConnection(self._address, self._durable)
+        self._presence = Presence(partial(connect, self._address.session_url, self._durable), SQL)
 
     def start_anew(self) -> None:
         """Forget every connection, lock and lease: after a fork they are the parent's."""
@@ -156,6 +156,9 @@ class PostgresStore(DatabaseStore):
             return self._presence.number
         except psycopg.Error as error:
             raise failed(f"can't reach {self.url}", error) from error
+
+    def _who_asks(self) -> int:
+        return self._number()
 
     def ping(self) -> None:
         """Return if the server answers, and takes writes, else raise why not. One caller at a time.

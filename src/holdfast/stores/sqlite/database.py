@@ -16,7 +16,7 @@ from holdfast.errors import BadInput, NewerFormat, StorageFailed
 from holdfast.stores import system
 from holdfast.stores.queries import migration, must_be_current, schema
 
-VERSION = 4
+VERSION = 5
 """Of the schema: how many migrations there are."""
 
 _APPLICATION = 0x484F4C44

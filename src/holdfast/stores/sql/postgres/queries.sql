@@ -125,14 +125,19 @@ from json_to_record(%(facts)s::json) as f (
 where name = %(stream)s and head = %(seq)s;
 
 -- due --
--- A page of what should be driven, the longest due first.
+-- A page of what should be driven, the longest due first, read off the index in its order. For
+-- a process that asks for it, without what others hold, by the rule of `holder`: what is driven
+-- stands first, and each worker of a fleet would ask about every task of all the others.
 select name, status, task, "user", session, labels, parent, created_at, updated_at, wake_at,
     origin, wake_at
 from holdfast.streams
 where wake_at is not null and wake_at <= %(now)s
-    and wake_at >= coalesce(%(after_at)s::timestamptz, '-infinity')
     and (wake_at, name) > (coalesce(%(after_at)s::timestamptz, '-infinity'), %(after_name)s)
     and name >= %(prefix)s and name < %(beyond)s and head > 0
+    and (%(process)s::integer is null or owner is null or process = %(process)s
+        or expires_at <= clock_timestamp()
+        or ((process in (select process from holdfast.alive)) is not true
+            and pg_postmaster_start_time() < clock_timestamp() - interval '3 seconds'))
 order by wake_at, name limit %(page)s;
 
 -- unknown --
@@ -254,6 +259,17 @@ select
         when current_setting('synchronous_commit') = 'off' then 'on'
         else current_setting('synchronous_commit')
     end, false);
+
+-- pooled_settings --
+-- The same for a connection to a pooler of transactions: what else is set would be set for others.
+select set_config('timezone', 'UTC', false), current_setting('synchronous_commit');
+
+-- mark_session --
+-- Leaves a mark in the session, which another connection finds if the two share it.
+select pg_backend_pid() from (select set_config('holdfast.mark', %(mark)s, false)) as marked;
+
+-- marked_session --
+select current_setting('holdfast.mark', true);
 
 -- is_there --
 -- Read from the tables: what the server remembers of names may be older than a lock just taken.

@@ -56,7 +56,9 @@ create table holdfast.streams (
     origin     text
 ) with (fillfactor = 70);
 
-create index streams_to_wake on holdfast.streams (wake_at, id) where wake_at is not null;
+-- With the name, the rest of the order in which what is due is asked for: in a long line ten
+-- thousand tasks may have the same time, and a page of them is read off the index.
+create index streams_to_wake on holdfast.streams (wake_at, name) where wake_at is not null;
 create index streams_to_read on holdfast.streams (id) where status is null;
 create index streams_by_age on holdfast.streams (created_at, id);
 create index streams_by_change on holdfast.streams (updated_at, id);

@@ -76,12 +76,11 @@ set status = :status, task = :task, user = :user, session = :session, labels = :
 where id = :id and head = :seq;
 
 -- due --
--- A page of what should be driven, the longest due first.
+-- A page of what should be driven, the longest due first, read off the index in its order.
 select name, status, task, user, session, labels, parent, created_at, updated_at, wake_at,
     origin, wake_at
-from streams
-where wake_at is not null and wake_at <= :now and wake_at >= :after_at
-    and (wake_at > :after_at or name > :after_name)
+from streams indexed by streams_to_wake
+where wake_at is not null and wake_at <= :now and (wake_at, name) > (:after_at, :after_name)
     and name >= :prefix and name < :beyond and head > 0
 order by wake_at, name limit :page;
 

@@ -44,7 +44,9 @@ create table streams (
     origin     text
 );
 
-create index streams_to_wake on streams (wake_at, id) where wake_at is not null;
+-- With the name, the rest of the order in which what is due is asked for: in a long line ten
+-- thousand tasks may have the same time, and a page of them is read off the index.
+create index streams_to_wake on streams (wake_at, name) where wake_at is not null;
 create index streams_to_read on streams (id) where status is null;
 create index streams_by_age on streams (created_at, id);
 create index streams_by_change on streams (updated_at, id);

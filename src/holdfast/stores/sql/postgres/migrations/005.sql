@@ -1,0 +1,4 @@
+-- Version 5: a page of what is due is read off its index, however many streams have the same time.
+
+drop index holdfast.streams_to_wake;
+create index streams_to_wake on holdfast.streams (wake_at, name) where wake_at is not null;
