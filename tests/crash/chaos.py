@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -56,6 +56,7 @@ APP = "tests.engines.fleet_tasks"
 LEASE_S = 3.0
 KILLED, POISONED = -signal.SIGKILL, 9
 ZERO, _A_WHILE = timedelta(0), timedelta(seconds=0.3)
+_BETWEEN_LOOKS = timedelta(seconds=0.5)
 _NO_PROGRESS = (Claimed, Parked, DriverDied, Hindered)
 
 
@@ -83,14 +84,13 @@ class Report(Struct):
 
 
 class Wait(Struct):
-    """A time in which nothing happened to a task, though it asked for no time, and the workers
-    were not at work on others."""
+    """A time in which nothing happened to a task, though it asked for no time and no person."""
 
     task: str
     seconds: float
     idle_s: float
-    after_s: float
-    """When it began: so long after the last fault."""
+    """The longest time of these, between two faults, in which nothing happened to any of them."""
+    at: str
     before: str
     then: str
 
@@ -246,22 +246,23 @@ def _watch(
     schedule[: len(chaos.kinds)] = chaos.kinds[:faults]  # each kind at least once
     if away_s:
         schedule.append(lambda: chaos.stop(signal.SIGINT, away_s))
-    last_fault, last_fault_at = time.monotonic(), datetime.now(UTC)
-    moved_at = last_fault
+    last_fault = moved_at = time.monotonic()
+    faults_at: list[tuple[datetime, datetime]] = []
     next_fault = time.monotonic() + 2.0
     longest, newest, was_healthy = 0.0, None, True
     give_up_at = time.monotonic() + patience_s
     left: list[str] = []
     while time.monotonic() < give_up_at:
         if troop.tend() or not troop.is_whole():
-            last_fault, last_fault_at = time.monotonic(), datetime.now(UTC)
-            moved_at = last_fault
+            moved_at = time.monotonic()
+            faults_at.append((datetime.now(UTC) - _BETWEEN_LOOKS, datetime.now(UTC)))
         now = time.monotonic()
         if schedule and now >= next_fault:
+            began_at = datetime.now(UTC)
             schedule.pop(0)()
-            last_fault, last_fault_at = time.monotonic(), datetime.now(UTC)
-            moved_at = last_fault
-            next_fault = moved_at + chaos.random.uniform(0.5, 2.0)
+            last_fault = moved_at = time.monotonic()
+            faults_at.append((began_at, datetime.now(UTC)))
+            next_fault = last_fault + chaos.random.uniform(0.5, 2.0)
         try:
             answer(hf)
             facts = {id_of(stream): each for stream, each in facts_of_all(hf.store, "tasks/")}
@@ -294,13 +295,15 @@ def _watch(
         left=left,
         seconds_after_last_fault=round(time.monotonic() - last_fault, 1),
         longest_standstill_s=round(longest, 1),
-        waits=longest_waits(hf, last_fault_at),
+        waits=longest_waits(hf, faults_at),
         said=troop.said(),
     )
 
 
-def longest_waits(hf: Holdfast, since: datetime, most: int = 8) -> list[Wait]:
-    """The longest waits of healthy tasks from a time on, by the times in their logs.
+def longest_waits(
+    hf: Holdfast, faults: Sequence[tuple[datetime, datetime]], most: int = 8
+) -> list[Wait]:
+    """The longest waits of healthy tasks between faults and after them, by the times in their logs.
 
     A task that waits for a processor is not forgotten: others are given one meanwhile, and their
     logs grow. So time is idle only where no log of a healthy task grew for a while.
@@ -311,17 +314,17 @@ def longest_waits(hf: Holdfast, since: datetime, most: int = 8) -> list[Wait]:
         if not (id := id_of(stream)).startswith("poisoned")
     }
     ended = {id: log[-1].at for id, log in logs.items()}
-    moments = sorted(event.at for log in logs.values() for event in log if event.at >= since)
-    quiet = [(one, two) for one, two in pairwise([since, *moments]) if two - one > _A_WHILE]
+    moments = [(event.at, event.at) for log in logs.values() for event in log]
+    quiet = between(sorted([*moments, *faults]))
     found = []
     for id, log in logs.items():
         children = {each.path: each.id for each in log if isinstance(each, ChildStarted)}
         for before, then in pairwise(log):
-            begin = max(since, before.at)
+            begin = before.at
             if isinstance(then, Woke) and isinstance(before, TimerSet):
                 begin = max(begin, before.until)
             if isinstance(then, ChildEnded):
-                begin = max(begin, ended.get(children.get(then.path, ''), begin))
+                begin = max(begin, ended.get(children.get(then.path, ""), begin))
             if then.at <= begin or isinstance(then, QuestionAnswered):  # by us
                 continue
             idle = [min(then.at, two) - max(begin, one) for one, two in quiet]
@@ -329,13 +332,24 @@ def longest_waits(hf: Holdfast, since: datetime, most: int = 8) -> list[Wait]:
                 Wait(
                     task=id,
                     seconds=round((then.at - begin).total_seconds(), 1),
-                    idle_s=round(sum(each.total_seconds() for each in idle if each > ZERO), 1),
-                    after_s=round((begin - since).total_seconds(), 1),
+                    idle_s=round(max([ZERO, *idle]).total_seconds(), 1),
+                    at=f"{begin:%H:%M:%S}",
                     before=type(before).__name__,
                     then=type(then).__name__,
                 )
             )
     return sorted(found, key=lambda wait: (-wait.idle_s, -wait.seconds))[:most]
+
+
+def between(times: Iterable[tuple[datetime, datetime]]) -> list[tuple[datetime, datetime]]:
+    """The times between these, which are in their order and may overlap."""
+    found: list[tuple[datetime, datetime]] = []
+    end: datetime | None = None
+    for begin, until in times:
+        if end is not None and begin - end > _A_WHILE:
+            found.append((end, begin))
+        end = until if end is None else max(end, until)
+    return found
 
 
 def is_over(facts: Facts | None) -> bool:

@@ -38,6 +38,8 @@ THREADS = 10_000
 
 
 LINGER_S = 1.0
+BUSY_S = 1.0
+"""How long somebody waits for a log that another process, or a suspect, keeps from him."""
 
 
 class Places:
@@ -101,6 +103,8 @@ class Host:
         """The runs of the functions of tasks, by task."""
         self.places: Places | None = None
         """Where calls are made; None if there is no end of them."""
+        self.patience_s: float = BUSY_S
+        """How long the function of a task waits for its log: little if others wait behind it."""
         self.is_ending: threading.Event = threading.Event()
         """Set when the worker is to end: nobody waits for another task any more."""
         self._loop: LoopThread | None = None
@@ -244,7 +248,7 @@ _TICK_S = 0.1
 _SOON = 0.1
 """The part of that moment after which a log is released whose claim could do harm. It is still
 longer than the pauses of a replay."""
-_BUSY_S, _POLL_S, _SELDOM_POLL_S = 1.0, 0.02, 0.16
+_POLL_S, _SELDOM_POLL_S = 0.02, 0.16
 
 
 def _may_be_counted(state: State) -> bool:
@@ -281,10 +285,12 @@ class Hub:
         self._thread.start()
 
     @contextmanager
-    def hold(self, task_id: str, since: int | None = None) -> Iterator[Log]:
+    def hold(
+        self, task_id: str, since: int | None = None, patience_s: float = BUSY_S
+    ) -> Iterator[Log]:
         """The log of a task, held at least until the block ends, by a run of it that began with the
         event `since`. `Taken` if the task was taken from that run."""
-        held, log = self._entered_soon(task_id, since)
+        held, log = self._entered_soon(task_id, since, patience_s)
         try:
             yield log
         finally:
@@ -306,7 +312,7 @@ class Hub:
         with self.hold(task_id, since):
             pass
 
-    async def taken(self, task_id: str, since: int | None, patience_s: float = _BUSY_S) -> None:
+    async def taken(self, task_id: str, since: int | None, patience_s: float = BUSY_S) -> None:
         """The same for a caller on a loop: no thread waits while another one has the log."""
 
         def take() -> None:
@@ -329,8 +335,10 @@ class Hub:
                     raise
             await asyncio.sleep(next(pauses))
 
-    def _entered_soon(self, task_id: str, since: int | None) -> tuple[_Held, Log]:
-        give_up_at, pauses = time.monotonic() + _BUSY_S, _pauses()
+    def _entered_soon(
+        self, task_id: str, since: int | None, patience_s: float
+    ) -> tuple[_Held, Log]:
+        give_up_at, pauses = time.monotonic() + patience_s, _pauses()
         while True:
             try:
                 return self._entered(task_id, since)
