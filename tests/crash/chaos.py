@@ -16,20 +16,35 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 
 import psycopg
 from msgspec import Struct
+from msgspec.structs import replace
 
 from holdfast import AlreadyAnswered, Holdfast, HoldfastError
+from holdfast.core.events import (
+    ChildEnded,
+    ChildStarted,
+    Claimed,
+    DriverDied,
+    Hindered,
+    Parked,
+    QuestionAnswered,
+    TimerSet,
+    Woke,
+)
 from holdfast.core.kinds import id_of
 from holdfast.core.state import FINISHED
 from holdfast.engines.port import Engine
 from holdfast.engines.restate import Restate
 from holdfast.engines.temporal import Temporal
 from holdfast.errors import StorageFailed
+from holdfast.log.reading import read_events
 from holdfast.log.store_calls import facts_of_all
 from holdfast.stores.port import Facts
 from holdfast.stores.postgres.database import address_of
@@ -42,6 +57,9 @@ ROOT = Path(__file__).parents[2]
 APP = "tests.engines.fleet_tasks"
 LEASE_S = 3.0
 KILLED, POISONED = -signal.SIGKILL, 9
+ZERO, _A_WHILE = timedelta(0), timedelta(seconds=0.3)
+_BETWEEN_LOOKS = timedelta(seconds=0.5)
+_NO_PROGRESS = (Claimed, Parked, DriverDied, Hindered)
 
 
 class Report(Struct):
@@ -57,7 +75,26 @@ class Report(Struct):
     left: list[str]
     seconds_after_last_fault: float
     longest_standstill_s: float
-    """After the last fault, while a healthy task was left: a poisoned one waits for its workers."""
+    """After the last fault, while a healthy task was left: a poisoned one waits for its workers.
+
+    A worker that a poisoned task ends is a fault too, and a fault ends when every worker has
+    started again: how soon Python starts says nothing of Holdfast."""
+    waits: list[Wait]
+    """The longest waits of healthy tasks after the last fault, the longest first."""
+    said: str
+    """The last words of the workers."""
+
+
+class Wait(Struct):
+    """A time in which nothing happened to a task, though it asked for no time and no person."""
+
+    task: str
+    seconds: float
+    idle_s: float
+    """The longest time of these, between two faults, in which nothing happened to any of them."""
+    at: str
+    before: str
+    then: str
 
 
 class Fleet:
@@ -70,26 +107,43 @@ class Fleet:
         self._app = app
         self._folder = folder
         self._options = options
-        self.workers: list[subprocess.Popen[bytes]] = [self._start() for _ in range(size)]
+        self._is_up = b"drives tasks" if options else b"looks for tasks"
+        self.workers: list[subprocess.Popen[bytes]] = [self._start(n) for n in range(size)]
         self.gave_up: list[int] = []
 
-    def _start(self) -> subprocess.Popen[bytes]:
+    def _start(self, place: int) -> subprocess.Popen[bytes]:
         command = [
             *(sys.executable, "-m", "holdfast", "worker", "--app", self._app),
             *("--url", self._url, "--lease", str(LEASE_S), *self._options),
         ]
-        with open(self._folder / "workers.log", "ab") as log:
+        with open(self._log(place), "wb") as log:
             env = {**os.environ, "FLEET_FOLDER": str(self._folder)}
             return subprocess.Popen(command, cwd=ROOT, env=env, stdout=log, stderr=log)
 
-    def tend(self) -> None:
-        """Start anew what has ended, and note who gave up."""
+    def _log(self, place: int) -> Path:
+        return self._folder / f"worker-{place}.log"
+
+    def said(self) -> str:
+        """The last words of the workers."""
+        places = range(len(self.workers))
+        return "\n".join(self._log(n).read_text(errors="replace")[-2000:] for n in places)
+
+    def is_whole(self) -> bool:
+        """Whether every worker has started. To start Python takes long where much else runs."""
+        places = range(len(self.workers))
+        return all(self._is_up in self._log(n).read_bytes() for n in places)
+
+    def tend(self) -> bool:
+        """Start anew what has ended, and note who gave up; whether one had ended."""
+        has_ended = False
         for place, worker in enumerate(self.workers):
             code = worker.poll()
             if code is not None:
                 if code not in (KILLED, POISONED):
                     self.gave_up.append(code)
-                self.workers[place] = self._start()
+                self.workers[place] = self._start(place)
+                has_ended = True
+        return has_ended
 
     def end(self) -> None:
         for worker in self.workers:
@@ -195,16 +249,21 @@ def _watch(
     if away_s:
         schedule.append(lambda: chaos.stop(signal.SIGINT, away_s))
     last_fault = moved_at = time.monotonic()
+    faults_at: list[tuple[datetime, datetime]] = []
     next_fault = time.monotonic() + 2.0
     longest, newest, was_healthy = 0.0, None, True
     give_up_at = time.monotonic() + patience_s
     left: list[str] = []
     while time.monotonic() < give_up_at:
-        troop.tend()
+        if troop.tend() or not troop.is_whole():
+            moved_at = time.monotonic()
+            faults_at.append((datetime.now(UTC) - _BETWEEN_LOOKS, datetime.now(UTC)))
         now = time.monotonic()
         if schedule and now >= next_fault:
+            began_at = datetime.now(UTC)
             schedule.pop(0)()
             last_fault = moved_at = time.monotonic()
+            faults_at.append((began_at, datetime.now(UTC)))
             next_fault = last_fault + chaos.random.uniform(0.5, 2.0)
         try:
             answer(hf)
@@ -238,7 +297,61 @@ def _watch(
         left=left,
         seconds_after_last_fault=round(time.monotonic() - last_fault, 1),
         longest_standstill_s=round(longest, 1),
+        waits=longest_waits(hf, faults_at),
+        said=troop.said(),
     )
+
+
+def longest_waits(
+    hf: Holdfast, faults: Sequence[tuple[datetime, datetime]], most: int = 8
+) -> list[Wait]:
+    """The longest waits of healthy tasks between faults and after them, by the times in their logs.
+
+    A task that waits for a processor is not forgotten: others are given one meanwhile, and their
+    logs grow. So time is idle only where no log of a healthy task grew for a while.
+    """
+    logs = {
+        id: [each for each in read_events(hf.store, stream) if not isinstance(each, _NO_PROGRESS)]
+        for stream, _ in facts_of_all(hf.store, "tasks/")
+        if not (id := id_of(stream)).startswith("poisoned")
+    }
+    ended = {id: log[-1].at for id, log in logs.items()}
+    moments = [(event.at, event.at) for log in logs.values() for event in log]
+    quiet = between(sorted([*moments, *faults]))
+    found = []
+    for id, log in logs.items():
+        children = {each.path: each.id for each in log if isinstance(each, ChildStarted)}
+        for before, then in pairwise(log):
+            begin = before.at
+            if isinstance(then, Woke) and isinstance(before, TimerSet):
+                begin = max(begin, before.until)
+            if isinstance(then, ChildEnded):
+                begin = max(begin, ended.get(children.get(then.path, ""), begin))
+            if then.at <= begin or isinstance(then, QuestionAnswered):  # by us
+                continue
+            idle = [min(then.at, two) - max(begin, one) for one, two in quiet]
+            found.append(
+                Wait(
+                    task=id,
+                    seconds=round((then.at - begin).total_seconds(), 1),
+                    idle_s=round(max([ZERO, *idle]).total_seconds(), 1),
+                    at=f"{begin:%H:%M:%S}",
+                    before=type(before).__name__,
+                    then=type(then).__name__,
+                )
+            )
+    return sorted(found, key=lambda wait: (-wait.idle_s, -wait.seconds))[:most]
+
+
+def between(times: Iterable[tuple[datetime, datetime]]) -> list[tuple[datetime, datetime]]:
+    """The times between these, which are in their order and may overlap."""
+    found: list[tuple[datetime, datetime]] = []
+    end: datetime | None = None
+    for begin, until in times:
+        if end is not None and begin - end > _A_WHILE:
+            found.append((end, begin))
+        end = until if end is None else max(end, until)
+    return found
 
 
 def is_over(facts: Facts | None) -> bool:
@@ -309,9 +422,9 @@ def main() -> None:
             folder, url, seed=given.seed, tasks=given.tasks, faults=given.faults, server=server,
             away_s=away_s, patience_s=900.0, engine=engine, options=options, restart=restart,
         )  # fmt: skip
-        print(f"seed {given.seed}: {report}")
+        print(f"seed {given.seed}: {replace(report, said='')}")
         if report.gave_up or report.left:
-            print((folder / "workers.log").read_text(errors="replace")[-4000:])
+            print(report.said)
 
 
 if __name__ == "__main__":

@@ -104,6 +104,13 @@ def long(seconds: float) -> float:
 
 
 @task
+def with_pause(seconds: float) -> float:
+    slow(0.0)
+    sleep(seconds)
+    return slow(0.0)
+
+
+@task
 def poisoned() -> None:
     poison()
 

@@ -48,15 +48,19 @@ def record_hindrance(log: Log, error: str, why: str, by: str) -> bool:
 def must_be_alone(state: State, others: Iterable[tuple[Log, float]]) -> None:
     """Refuse a suspect while another one is driven here. `others` are the logs in hand here, and
     since when."""
-    if not is_suspect(state):
-        return
-    young = time.monotonic() - _ALONE_S
-    if any(since > young and is_suspect(log.state) for log, since in others):
+    if is_suspect(state) and is_one_driven(others):
         raise TaskReleased(
             state.id,
             f"task {state.id!r} waits for its turn: its drivers died, and so did those of "
             f"another task that is driven here now",
         )
+
+
+def is_one_driven(logs: Iterable[tuple[Log, float]]) -> bool:
+    """Whether a suspect is among the logs in hand, and has not been for so long that others need
+    not wait for it."""
+    young = time.monotonic() - _ALONE_S
+    return any(since > young and is_suspect(log.state) for log, since in logs)
 
 
 class Suspects:

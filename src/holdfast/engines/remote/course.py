@@ -97,7 +97,7 @@ class Course:
         host.bodies[task_id] = self._run
 
     def _hold(self) -> AbstractContextManager[Log]:
-        return self._host.hub.hold(self._id, self._since)
+        return self._host.hub.hold(self._id, self._since, self._host.patience_s)
 
     async def run(self) -> RunEnd:
         """Drive the task until it ends, or this run does."""

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from holdfast.core.events import FORMAT, Claimed, Parked
 from holdfast.core.journal import Raised, Returned
 from holdfast.core.state import FINISHED, HALTED, State
-from holdfast.engines.deaths import must_be_alone, record_death
+from holdfast.engines.deaths import is_one_driven, must_be_alone, record_death
 from holdfast.engines.holder import Holding
 from holdfast.engines.loops import LoopThread, off_loop
 from holdfast.engines.port import Engine
@@ -38,6 +38,8 @@ THREADS = 10_000
 
 
 LINGER_S = 1.0
+BUSY_S = 1.0
+"""How long somebody waits for a log that another process, or a suspect, keeps from him."""
 
 
 class Places:
@@ -101,6 +103,8 @@ class Host:
         """The runs of the functions of tasks, by task."""
         self.places: Places | None = None
         """Where calls are made; None if there is no end of them."""
+        self.patience_s: float = BUSY_S
+        """How long the function of a task waits for its log: little if others wait behind it."""
         self.is_ending: threading.Event = threading.Event()
         """Set when the worker is to end: nobody waits for another task any more."""
         self._loop: LoopThread | None = None
@@ -244,7 +248,7 @@ _TICK_S = 0.1
 _SOON = 0.1
 """The part of that moment after which a log is released whose claim could do harm. It is still
 longer than the pauses of a replay."""
-_BUSY_S, _POLL_S = 1.0, 0.02
+_POLL_S, _SELDOM_POLL_S = 0.02, 0.16
 
 
 def _may_be_counted(state: State) -> bool:
@@ -252,11 +256,16 @@ def _may_be_counted(state: State) -> bool:
 
 
 class _Held:
-    """A log, and who is at work on it."""
+    """The place of a task's log: who opens or releases it, and who is at work on it."""
 
-    def __init__(self, log: Log) -> None:
-        self.log = log
+    def __init__(self) -> None:
+        self.moving = threading.Lock()
+        """Held while the log is opened or released, which nobody waits for but who wants it."""
+        self.log: Log | None = None
+        self.callers = 0
+        """How many want the log, or have it."""
         self.users = 0
+        """How many have it."""
         self.since = self.idle_since = time.monotonic()
 
 
@@ -268,57 +277,107 @@ class Hub:
         self.engine = engine
         self._linger_s = linger_s
         self._held: dict[str, _Held] = {}
-        self._lock = threading.RLock()
+        self._refused: dict[str, str] = {}
+        """The suspects that wait for their turn here, and what they were told."""
+        self._lock = threading.Lock()
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._tidy, name="holdfast hub", daemon=True)
         self._thread.start()
 
     @contextmanager
-    def hold(self, task_id: str, since: int | None = None) -> Iterator[Log]:
+    def hold(
+        self, task_id: str, since: int | None = None, patience_s: float = BUSY_S
+    ) -> Iterator[Log]:
         """The log of a task, held at least until the block ends, by a run of it that began with the
         event `since`. `Taken` if the task was taken from that run."""
-        held = self._enter(task_id, since)
+        held, log = self._entered_soon(task_id, since, patience_s)
         try:
-            yield held.log
+            yield log
         finally:
             with self._lock:
                 held.users -= 1
                 held.idle_since = time.monotonic()
-                is_away = driven_by(held.log.state) != self.engine
-                if is_away and not held.users and self._held.get(task_id) is held:
-                    # It has ended, or was moved: who waited for that may want to open it at once.
-                    self._release(task_id)
+            if driven_by(log.state) != self.engine:
+                # It has ended, or was moved: who waited for that may want to open it at once.
+                self._release(held)
+            self._leave(task_id, held)
 
     def holds(self, task_id: str) -> bool:
         """Whether a log is held now: then `hold` does not have to wait for anything."""
-        with self._lock:
-            return task_id in self._held
+        held = self._held.get(task_id)
+        return held is not None and held.log is not None
 
-    def take(self, task_id: str, since: int) -> None:
+    def take(self, task_id: str, since: int | None) -> None:
         """Take hold of a log for a moment, for a caller that could not wait for that in `hold`."""
         with self.hold(task_id, since):
             pass
 
-    def _enter(self, task_id: str, since: int | None) -> _Held:
-        give_up_at = time.monotonic() + _BUSY_S
-        while True:
+    async def taken(self, task_id: str, since: int | None, patience_s: float = BUSY_S) -> None:
+        """The same for a caller on a loop: no thread waits while another one has the log."""
+
+        def take() -> None:
+            held, _ = self._entered(task_id, since)
             with self._lock:
-                held = self._held.get(task_id)
-                if held is not None and held.log.is_broken and not held.users:
-                    self._release(task_id)
-                    held = None
-                try:
-                    held = held or self._take(task_id, since)
-                    self._must_be_ours(held.log.state, since)
-                    held.users += 1
-                    return held
-                except Taken:
+                held.users -= 1
+                held.idle_since = time.monotonic()
+            self._leave(task_id, held)
+
+        give_up_at, pauses = time.monotonic() + patience_s, _pauses()
+        while not self.holds(task_id):
+            try:
+                self._must_have_its_turn(task_id)
+                await asyncio.to_thread(take)
+                return
+            except Taken:
+                raise
+            except TaskBusy:
+                if time.monotonic() > give_up_at:
                     raise
-                except TaskBusy:
-                    if time.monotonic() > give_up_at:
-                        raise
+            await asyncio.sleep(next(pauses))
+
+    def _entered_soon(
+        self, task_id: str, since: int | None, patience_s: float
+    ) -> tuple[_Held, Log]:
+        give_up_at, pauses = time.monotonic() + patience_s, _pauses()
+        while True:
+            try:
+                return self._entered(task_id, since)
+            except Taken:
+                raise
+            except TaskBusy:
+                if time.monotonic() > give_up_at:
+                    raise
             # Its last holder may just be releasing it.
-            time.sleep(_POLL_S)
+            time.sleep(next(pauses))
+
+    def _entered(self, task_id: str, since: int | None) -> tuple[_Held, Log]:
+        self._must_have_its_turn(task_id)
+        with self._lock:
+            held = self._held.get(task_id)
+            if held is None:
+                held = self._held[task_id] = _Held()
+            held.callers += 1
+        try:
+            with held.moving:
+                if held.log is not None and held.log.is_broken and not held.users:
+                    self._let_go(held)
+                log = held.log or self._take(task_id, held, since)
+                self._must_be_ours(log.state, since)
+                with self._lock:
+                    held.users += 1
+                return held, log
+        except BaseException:
+            self._leave(task_id, held)
+            raise
+
+    def _leave(self, task_id: str, held: _Held) -> None:
+        with self._lock:
+            held.callers -= 1
+            self._forget_if_empty(task_id, held)
+
+    def _forget_if_empty(self, task_id: str, held: _Held) -> None:
+        if held.log is None and not held.callers and self._held.get(task_id) is held:
+            del self._held[task_id]
 
     def _must_be_ours(self, state: State, since: int | None) -> None:
         if since is None:
@@ -327,7 +386,19 @@ class Hub:
             since = 0 if is_away else state.seq
         must_not_be_taken(state, self.engine, since)
 
-    def _take(self, task_id: str, since: int | None) -> _Held:
+    def _must_have_its_turn(self, task_id: str) -> None:
+        """Refuse a suspect that has to wait for another one, without opening its log again: many
+        of them ask many times a second."""
+        if task_id not in self._refused:
+            return
+        with self._lock:
+            if is_one_driven(self._in_hand()):
+                raise TaskBusy(self._refused[task_id])
+
+    def _in_hand(self) -> Iterator[tuple[Log, float]]:
+        return ((each.log, each.since) for each in self._held.values() if each.log is not None)
+
+    def _take(self, task_id: str, held: _Held, since: int | None) -> Log:
         holding = self.holding
         log = holding.open(task_id)
         is_here = driven_by(log.state) == self.engine
@@ -335,14 +406,18 @@ class Hub:
             self._must_be_ours(log.state, since)
             if is_here:  # who only looks at one that has left says nothing
                 record_death(log, holding)
-                must_be_alone(log.state, [(each.log, each.since) for each in self._held.values()])
-        except Taken:
-            holding.release(log)
-            raise
+            with self._lock:
+                self._refused.pop(task_id, None)
+                if is_here:
+                    must_be_alone(log.state, self._in_hand())
+                held.log, held.since = log, time.monotonic()
         except TaskReleased as error:
+            self._refused[task_id] = str(error)
             holding.release(log)
             raise TaskBusy(str(error)) from None
-        held = self._held[task_id] = _Held(log)
+        except BaseException:
+            holding.release(log)
+            raise
         if is_here:
             epoch = max(log.lease.epoch, log.state.epoch + 1)
             log.append(
@@ -356,15 +431,24 @@ class Hub:
             )
             if _may_be_counted(log.state):
                 log.sync()  # what is done now may end this process, and the next one has to know
-        return held
+        return log
 
-    def _release(self, task_id: str) -> None:
-        held = self._held.pop(task_id)
+    def _release(self, held: _Held) -> None:
+        """Release a log, unless somebody is at work on it by now."""
+        with held.moving:
+            if not held.users:
+                self._let_go(held)
+
+    def _let_go(self, held: _Held) -> None:
+        log = held.log
+        if log is None:
+            return
         with suppress(StoreError, OSError):  # who goes on with it reads what there is
-            if driven_by(held.log.state) == self.engine:
-                held.log.append(Parked(why=f"it waits on {self.engine}"))
+            if driven_by(log.state) == self.engine:
+                log.append(Parked(why=f"it waits on {self.engine}"))
         with suppress(StoreError, OSError):
-            self.holding.release(held.log)
+            self.holding.release(log)
+        held.log = None
 
     def _tidy(self) -> None:
         while not self._closing.wait(_TICK_S):
@@ -376,21 +460,33 @@ class Hub:
     def _release_idle(self, linger_s: float) -> None:
         now = time.monotonic()
 
-        def is_idle(task_id: str) -> bool:
-            held = self._held[task_id]
+        def is_idle(held: _Held) -> bool:
+            if held.log is None or held.users:
+                return False
             state = held.log.state
             # While a task only waits, nothing of it can end this process; but a claim that is not
             # released counts as a death of its driver if anything else does.
             soon = bool(state.deaths) or state.status == "awaiting_user"
-            most_s = linger_s * _SOON if soon else linger_s
-            return not held.users and now - held.idle_since >= most_s
+            return now - held.idle_since >= (linger_s * _SOON if soon else linger_s)
 
         with self._lock:
-            for task_id in list(filter(is_idle, self._held)):
-                self._release(task_id)
+            idle = [(task_id, held) for task_id, held in self._held.items() if is_idle(held)]
+        for task_id, held in idle:
+            self._release(held)
+            with self._lock:
+                self._forget_if_empty(task_id, held)
 
     def close(self) -> None:
         """Let go of everything that nobody is at work on."""
         self._closing.set()
         self._thread.join()
         self._release_idle(0.0)
+
+
+def _pauses() -> Iterator[float]:
+    """How long to wait for a log before each look: its last holder may just be releasing it, or
+    may keep it for long."""
+    pause_s = _POLL_S
+    while True:
+        yield pause_s
+        pause_s = min(2 * pause_s, _SELDOM_POLL_S)

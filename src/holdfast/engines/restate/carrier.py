@@ -343,8 +343,7 @@ class RestateCarrier:
 
     async def hold(self) -> None:
         """Take hold of the task's log where the loop does not have to wait for it."""
-        if not self._host.hub.holds(self._id):
-            await asyncio.to_thread(self._host.hub.take, self._id, self._since)
+        await self._host.hub.taken(self._id, self._since)
 
     def messages(self) -> Sequence[str]:
         """The messages that have come since."""

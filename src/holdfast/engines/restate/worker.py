@@ -305,7 +305,7 @@ class Courses:
         try:
             found = await asyncio.to_thread(self._log_of, id)
             _must_be_the_same(id, found, job.log)
-            await asyncio.to_thread(self._host.hub.take, id, job.seq)
+            await self._host.hub.taken(id, job.seq)
             ctx.set(LOG, found, JsonSerde())
             end = await self._driven(ctx, job)
         except (RetryableError, DisconnectedException):

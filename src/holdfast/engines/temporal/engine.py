@@ -61,11 +61,10 @@ class Temporal:
     `queue` is the task queue that workers take tasks from; all that share a store and their code
     use the same one. A worker keeps up to `kept` tasks in memory, others begin at their top when
     they go on. A history of `longest_history` events is continued as a new one (0: when Temporal
-    suggests it). A worker that does not answer for `lost_after_s` counts as dead, and its
-    calls are made elsewhere. `deployment` is the name and the build of the code that a worker has,
-    for Temporal's worker versioning: with `pinned`, a task stays with the build that it began on.
-    `options` go to `temporalio.client.Client.connect` (`tls`, `api_key`,
-    …). Needs `pip install 'holdfast[temporal]'`.
+    suggests it). The tasks of a worker that does not answer go on elsewhere within `lost_after_s`.
+    `deployment` is the name and the build of the code that a worker has, for Temporal's worker
+    versioning: with `pinned`, a task stays with the build that it began on. `options` go to
+    `temporalio.client.Client.connect` (`tls`, `api_key`, …). Needs `pip install 'holdfast[temporal]'`.
 
     >>> Temporal("127.0.0.1:7233", namespace="agents", queue="trips").name
     'temporal'
@@ -79,7 +78,7 @@ class Temporal:
         *,
         namespace: str = "default",
         queue: str = "holdfast",
-        lost_after_s: float = 10.0,
+        lost_after_s: float = 5.0,
         kept: int = 1000,
         longest_history: int = 0,
         deployment: tuple[str, str] | None = None,

@@ -31,7 +31,9 @@ from holdfast.engines.remote.carrier import Called, ChildRun, Lost, Pending, Tim
 from holdfast.engines.remote.course import RunEnd, drive
 from holdfast.engines.routing import CANCEL, Taken, log_in
 from holdfast.engines.temporal.served import (
+    BEAT,
     SHOWN_BYTES,
+    SILENT,
     TELL,
     Offer,
     Served,
@@ -198,7 +200,7 @@ def _backing_off(served: Served, record: Call, waits: Waits) -> ApplicationError
 
 async def _beat(lost_after_s: float) -> None:
     while True:
-        await asyncio.sleep(lost_after_s / 3)
+        await asyncio.sleep(lost_after_s * BEAT)
         activity.heartbeat()
 
 
@@ -321,8 +323,8 @@ class TemporalCarrier:
                 args=[path, args],
                 task_queue=self._served.own_queue,
                 start_to_close_timeout=limit,
-                heartbeat_timeout=lost_after,
-                schedule_to_start_timeout=lost_after,
+                heartbeat_timeout=lost_after * SILENT,
+                schedule_to_start_timeout=lost_after * SILENT,
                 retry_policy=_policy(retry),
                 cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
                 summary=path or None,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -35,6 +36,29 @@ are in the store."""
 def begin_at(seq: int, log: str = "") -> dict[str, Any]:
     """The input of a workflow: the event it goes on from, and of which log."""
     return {"seq": seq, "log": log}
+
+
+def begun_with(data: bytes) -> tuple[int, str] | None:
+    """The event and the log in the input of a workflow; None if it is another value, or says of no
+    log.
+
+    >>> begun_with(b'{"seq": 1, "log": "a1"}'), begun_with(b'{"result": {"seq": 1}}')
+    ((1, 'a1'), None)
+    """
+    if len(data) > _LONGEST_BEGIN_BYTES:
+        return None
+    with suppress(ValueError):
+        value = msgspec.json.decode(data)
+        if isinstance(value, dict) and value.keys() == {"seq", "log"} and value["log"]:
+            return int(value["seq"]), str(value["log"])
+    return None
+
+
+_LONGEST_BEGIN_BYTES = 500
+
+SILENT, BEAT = 0.5, 0.1
+"""The parts of `lost_after_s` after which a call without a sign of life counts as lost, and after
+which it gives one."""
 
 
 TELL = "tell"

@@ -10,30 +10,49 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from temporalio.api.common.v1 import Payload
+from temporalio.client import Client
 from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
+from temporalio.converter import (
+    PayloadCodec,
+    SerializationContext,
+    WithSerializationContext,
+)
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker, WorkerDeploymentConfig
 
 from holdfast.engines.loops import LoopThread
 from holdfast.engines.remote.host import THREADS, Host, Places, look_after
+from holdfast.engines.routing import must_be_log
 from holdfast.engines.temporal.flow import TaskFlow, make_call
-from holdfast.engines.temporal.served import Served, Serving, Trouble, Unreachable, serving
+from holdfast.engines.temporal.served import (
+    BEAT,
+    Served,
+    Serving,
+    Trouble,
+    Unreachable,
+    begun_with,
+    serving,
+)
 from holdfast.stores.system import host_name
 
 if TYPE_CHECKING:
-    from temporalio.client import Client
-
     from holdfast.engines.temporal.engine import Temporal
 
 _CALM = timedelta(days=3650)
 _MANY = 100_000
 _AGAIN_S = 0.5
+_PATIENCE_S = 0.1
+_STICKY = 0.3
+"""The part of `lost_after_s` that a workflow waits for the worker that kept it in memory: with that
+for the heartbeats of its calls (`SILENT`) it is less than the whole."""
 _UPGRADED = VersioningBehavior.AUTO_UPGRADE
 
 
@@ -46,6 +65,54 @@ def _is_news(record: logging.LogRecord) -> bool:
 
 
 logging.getLogger("temporalio.worker._workflow_instance").addFilter(_is_news)
+
+
+class _Patience(PayloadCodec, WithSerializationContext):
+    """Waits for the log of a task before its function runs.
+
+    All functions run in one thread: one that had to wait there, until another worker has released
+    its log, would hold up all the others, and to fail costs the time of a dead worker. The input of
+    a workflow passes here before its function begins, where others go on meanwhile.
+    """
+
+    def __init__(self, inner: PayloadCodec | None, served: Served, task_id: str = "") -> None:
+        self._inner, self._served, self._task_id = inner, served, task_id
+
+    def with_context(self, context: SerializationContext) -> _Patience:
+        """The same for what belongs to one workflow."""
+        given: Any = self._inner
+        inner = given.with_context(context) if hasattr(given, "with_context") else given
+        return _Patience(inner, self._served, getattr(context, "workflow_id", None) or "")
+
+    async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
+        """Nothing of its own."""
+        return list(payloads) if self._inner is None else await self._inner.encode(payloads)
+
+    async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
+        """The same payloads, as soon as the log of their workflow is here."""
+        plain = list(payloads) if self._inner is None else await self._inner.decode(payloads)
+        for payload in plain:
+            begin = begun_with(payload.data)
+            if begin is not None and self._task_id:
+                await self._wait(*begin)
+        return plain
+
+    async def _wait(self, seq: int, log: str) -> None:
+        host = self._served.host
+        if host.hub.holds(self._task_id):
+            return
+        patience_s = self._served.lost_after.total_seconds() / 2
+        with suppress(Exception):  # the function meets it too, and says so
+            await asyncio.to_thread(must_be_log, host.holding.store, self._task_id, log)
+            await host.hub.taken(self._task_id, seq, patience_s)
+
+
+def _patient(client: Client, served: Served) -> Client:
+    """A client for the functions of tasks, which wait for their logs before they begin."""
+    config = client.config()
+    codec = _Patience(config["data_converter"].payload_codec, served)
+    config["data_converter"] = replace(config["data_converter"], payload_codec=codec)
+    return Client(**config)
 
 
 class TemporalWorker:
@@ -92,6 +159,7 @@ class TemporalWorker:
         host = Host(self._hf._driving, engine.name)
         served = serving[own] = Served(host, engine, own, self._complain)
         host.places = Places(self._concurrency)
+        host.patience_s = _PATIENCE_S
         threads = ThreadPoolExecutor(THREADS, thread_name_prefix="holdfast step")
         self._loop.set_default_executor(threads)
         try:
@@ -155,9 +223,8 @@ class TemporalWorker:
 
     def _flows(self, client: Any, served: Served) -> Any:
         """The part that runs the functions of tasks: all in one thread, which greenlets need."""
-        lost_after = timedelta(seconds=self._engine.lost_after_s)
         return Worker(
-            client,
+            _patient(client, served),
             task_queue=self._engine.queue,
             workflows=[TaskFlow],
             interceptors=[Serving(served)],
@@ -167,7 +234,7 @@ class TemporalWorker:
             debug_mode=True,
             max_cached_workflows=self._engine.kept,
             deployment_config=self._deployment(),
-            sticky_queue_schedule_to_start_timeout=min(lost_after, timedelta(seconds=10)),
+            sticky_queue_schedule_to_start_timeout=served.lost_after * _STICKY,
             graceful_shutdown_timeout=_CALM,
         )
 
@@ -191,5 +258,7 @@ class TemporalWorker:
             # They wait for a thread here: Temporal would take those that it can't hand out for
             # lost, and its worker for dead.
             max_concurrent_activities=_MANY,
+            # By itself it keeps signs of life back until they are almost too late.
+            max_heartbeat_throttle_interval=timedelta(seconds=self._engine.lost_after_s) * BEAT,
             graceful_shutdown_timeout=_CALM,
         )
