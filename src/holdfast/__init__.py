@@ -11,11 +11,9 @@ from typing import TYPE_CHECKING, Any
 from holdfast.api.app import Holdfast, lead_to
 from holdfast.api.branches import ItemFailed, Results, each, gather
 from holdfast.api.checkpoints import checkpoint, restore
-from holdfast.api.children import Child, start
-from holdfast.api.decisions import decide
 from holdfast.api.handle import Handle, NotFinished
-from holdfast.api.steps import step, tool
-from holdfast.api.tasks import current, note, patched, progress, task
+from holdfast.api.steps import decide, step, tool
+from holdfast.api.tasks import Child, current, note, patched, progress, start, task
 from holdfast.api.waiting import aask, areceive, ask, now, random, receive, send, sleep, uuid
 from holdfast.codec.redact import Redact
 from holdfast.codec.secret import Secret

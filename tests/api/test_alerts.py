@@ -17,7 +17,7 @@ import pytest
 
 from holdfast import Holdfast, Retention, Worker, ask, task
 from holdfast.api.alerts import ALERT, Alert
-from holdfast.api.background import Background
+from holdfast.api.schedules import Background
 from holdfast.errors import BadInput
 
 
@@ -209,7 +209,7 @@ def test_workers_clean_up_by_themselves_one_at_a_time(tmp_path):
 
 
 def test_a_worker_looks_for_alerts_while_it_runs(hf, monkeypatch):
-    monkeypatch.setattr("holdfast.api.background.LOOK_EVERY_S", 0.02)
+    monkeypatch.setattr("holdfast.api.schedules.LOOK_EVERY_S", 0.02)
     told: list[Alert] = []
     hf.on("failed", do=told.append)
     hf.watch()

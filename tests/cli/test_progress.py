@@ -4,7 +4,7 @@ import io
 import sys
 
 from holdfast.cli import output as progress
-from holdfast.upkeep.reports import CopyProgress
+from holdfast.upkeep.families import CopyProgress
 
 
 class Terminal(io.StringIO):

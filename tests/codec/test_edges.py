@@ -19,6 +19,7 @@ import pytest
 
 from holdfast.api.branches import Results
 from holdfast.codec import Growing, shape_of
+from holdfast.codec.change import _may_become, _same_zone, complete
 from holdfast.codec.closed import (
     _as_builtin,
     _is_ambiguous,
@@ -27,7 +28,6 @@ from holdfast.codec.closed import (
 )
 from holdfast.codec.growing import _copied, _Field, _is_plain, _itself, _way
 from holdfast.codec.pydantic_types import is_pydantics, model_record
-from holdfast.codec.sameness import _may_become, _same_zone, complete
 from holdfast.codec.scalars import MAX_DEPTH, TEXTS, Misfit, name_of
 from holdfast.codec.secret import MARK, Secret, hidden, without_known
 from holdfast.codec.secrets import (

@@ -36,7 +36,7 @@ from holdfast.log.store_calls import (
 )
 from holdfast.stores.port import Facts
 from holdfast.testing import Clock
-from holdfast.upkeep.reports import nothing
+from holdfast.upkeep.families import nothing
 from holdfast.upkeep.sweep import Census
 from tests.stores import agents
 from tests.stores.databases import ROOT

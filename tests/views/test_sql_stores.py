@@ -16,7 +16,7 @@ from examples.trip.client import World, start_world
 from holdfast import Holdfast, Keys, step, task, tool
 from holdfast.agent import user
 from holdfast.agent.adapters import OpenAIChat
-from holdfast.codec.readable import readable
+from holdfast.codec.tags import readable
 from holdfast.testing.scripted import ScriptedModel
 from holdfast.views.sql.tables import TABLES
 from tests.stores.every import KINDS, new_url, postgres_server

@@ -18,10 +18,10 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from holdfast.agent.model import ToolInfo, media_text
-from holdfast.api.children import start
+from holdfast.api.tasks import start
 from holdfast.codec import shape_of
+from holdfast.codec.classes import schema_of, taken_apart
 from holdfast.codec.scalars import name_of
-from holdfast.codec.schemas import schema_of, taken_apart
 from holdfast.codec.signature import hints_of
 from holdfast.core.decoding import Illegible, decode
 from holdfast.core.scope import inside, scope_var

@@ -57,8 +57,7 @@ if TYPE_CHECKING:
     from holdfast.agent.sessions import Session
     from holdfast.agent.values import Values
     from holdfast.api.alerts import Alert, Hook, Reason, Watch
-    from holdfast.api.batches import BatchHandle, BatchInfo
-    from holdfast.api.queues import QueueHandle
+    from holdfast.api.batches import BatchHandle, BatchInfo, QueueHandle
     from holdfast.api.schedules import ScheduleHandle
     from holdfast.core.limits import Limit
     from holdfast.core.queues import Queue
@@ -68,13 +67,12 @@ if TYPE_CHECKING:
     from holdfast.engines.schedules import CatchUp, Overlap
     from holdfast.engines.stream_follow import StreamFollow
     from holdfast.history.comparison import Comparison, Experiment, Variant
+    from holdfast.history.forks import Effect
     from holdfast.history.replay import Replayed
-    from holdfast.history.rewinds import Effect
     from holdfast.history.snapshots import Snapshot
     from holdfast.log.places import When
     from holdfast.log.verify import Head, Verified
-    from holdfast.upkeep.families import TaskChoice
-    from holdfast.upkeep.reports import Archived, Copied, Swept, Tell
+    from holdfast.upkeep.families import Archived, Copied, Swept, TaskChoice, Tell
     from holdfast.views.audit import Audit
     from holdfast.views.sql import Selected
     from holdfast.views.stats import Stats
@@ -885,7 +883,7 @@ class Holdfast:
         same arguments is answered by what it returned before, unless that was undone, or `effects`
         is `live`.
         """
-        from holdfast.history.rewinds import WantedRewind, rewind
+        from holdfast.history.forks import WantedRewind, rewind
 
         wanted = WantedRewind(
             to=to, when=when, seq=seq, undo=undo, effects=effects, by=by, because=because
@@ -959,13 +957,13 @@ class Holdfast:
         ...     waiting, first.result(), last.result(), reports.info().running
         (2, 'day 1', 'day 2', 0)
         """
-        from holdfast.api.queues import open_queue
+        from holdfast.api.batches import open_queue
 
         return open_queue(self._holding, queue)
 
     def queues(self) -> list[QueueHandle]:
         """The queues that were declared, by name."""
-        from holdfast.api.queues import all_queues
+        from holdfast.api.batches import all_queues
 
         return all_queues(self._holding)
 
@@ -1116,7 +1114,7 @@ class Holdfast:
 
     def _beside(self, say: Callable[[str], None]) -> AbstractContextManager[object]:
         """While it lasts, do in the background what a worker does beside driving tasks."""
-        from holdfast.api.background import Background
+        from holdfast.api.schedules import Background
 
         return Background(self, say)
 
@@ -1146,8 +1144,7 @@ class Holdfast:
         give a `Holdfast` that was opened with them.
         """
         from holdfast.upkeep.copies import copy_tasks
-        from holdfast.upkeep.families import wanted
-        from holdfast.upkeep.reports import nothing
+        from holdfast.upkeep.families import nothing, wanted
 
         target = url.store if isinstance(url, Holdfast) else url
         key, sign_key = self._keys
@@ -1174,8 +1171,7 @@ class Holdfast:
         is, one is made only if `plain` says so.
         """
         from holdfast.upkeep.archive import archive_tasks
-        from holdfast.upkeep.families import wanted
-        from holdfast.upkeep.reports import nothing
+        from holdfast.upkeep.families import nothing, wanted
 
         meant = wanted(ids, **filters)
         self._may_be_written_in_the_clear(plain)
@@ -1204,8 +1200,7 @@ class Holdfast:
         (64 GiB) is refused.
         """
         from holdfast.upkeep.archive import MAX_BYTES, Archive
-        from holdfast.upkeep.families import wanted
-        from holdfast.upkeep.reports import nothing
+        from holdfast.upkeep.families import nothing, wanted
         from holdfast.upkeep.restore import restore_tasks
 
         most = MAX_BYTES if max_bytes is None else max_bytes
@@ -1231,7 +1226,7 @@ class Holdfast:
         is encrypted, only where `plain` says that the archive need not be. `dry_run`
         says what would go. `compact` gives the space back to the disk (SQLite).
         """
-        from holdfast.upkeep.reports import nothing
+        from holdfast.upkeep.families import nothing
         from holdfast.upkeep.sweep import Sweep
 
         tell = progress or nothing

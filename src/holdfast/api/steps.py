@@ -1,4 +1,4 @@
-"""`@step` and `@tool`: functions whose calls a task journals."""
+"""`@step` and `@tool`: functions whose calls a task journals. `decide` journals a choice."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import inspect
 import threading
 import warnings
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from hashlib import sha256
 from types import MethodType
 from typing import (
     TYPE_CHECKING,
@@ -17,13 +18,17 @@ from typing import (
     TypedDict,
     TypeVar,
     Unpack,
+    cast,
     overload,
 )
 from weakref import WeakSet
 
+from msgspec import UNSET, Raw
 from msgspec.structs import replace
 
-from holdfast.core.scope import Scope, running, scope_var
+from holdfast.codec import Signature, canonical, shape_of_value
+from holdfast.core.events import Decided
+from holdfast.core.scope import Scope, inside, running, scope_var
 from holdfast.core.spec import (
     Doubt,
     FunctionKind,
@@ -31,14 +36,24 @@ from holdfast.core.spec import (
     IdempotencyKey,
     Retry,
     Spec,
+    is_async,
+    is_method,
+    is_streaming,
     registry,
 )
+from holdfast.core.state import State
+from holdfast.core.words import must_be_texts
 from holdfast.engines import sync_driver as local
+from holdfast.engines.execution import must_have_restored
 from holdfast.engines.functions import make_spec, undo_of
-from holdfast.errors import BadInput, NotDurable
+from holdfast.engines.run import Run, plain, record
+from holdfast.errors import BadInput, CodeChanged, NotDurable, Undecodable
+from holdfast.log.states import load
 
 if TYPE_CHECKING:
     from holdfast.core.limits import Limit, Limited
+    from holdfast.log.namespaces import Namespace
+
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -97,7 +112,6 @@ def step(
         return decorate(fn, "step", **options)
 
     def remembering(given: Any) -> Any:
-        from holdfast.api.caching import cached
 
         called = str(name or getattr(given, "__name__", ""))
         return decorate(cached(given, called, cache), "step", **options)
@@ -349,3 +363,152 @@ def _warn_outside(name: str) -> None:
         NotDurable,
         stacklevel=3,
     )
+
+
+# `@step(cache=…)`: results that tasks share, by the arguments of the call, for a time.
+#
+# The result of a step is put under the hash of its arguments in a namespace of its own
+# (`hf.values("cache/<step>")`). The next call with the same arguments, in any task and any process,
+# takes it from there while it lives. Each task's log holds the result as always, so a replay does
+# not look into the cache. Two tasks that ask at once may both make the call.
+
+
+def cached(fn: Callable[..., Any], name: str, cache: Any) -> Callable[..., Any]:
+    """The function with its results kept for `cache` seconds; with True for good."""
+    lifetime_s = _lifetime(name, cache)
+    if is_streaming(fn) or is_method(fn):
+        raise BadInput(f"{name}: cache=… is for functions, not for generators or methods")
+    signature, plain = Signature.of(fn), inspect.signature(fn)
+
+    def place(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Namespace, str]:
+        scope = scope_var.get()
+        if scope is None:
+            raise BadInput(f"{name}: its cache is asked for outside of a task")
+        log = scope.run.log
+        from holdfast.log.namespaces import namespace_of
+
+        found = namespace_of(
+            log.store, f"cache/{name}", log.lease.owner, log.clock, log.redact, log.max_value_bytes
+        )
+        given = plain.bind(*args, **kwargs)
+        given.apply_defaults()
+        data = signature.dump_call(given.args, given.kwargs)
+        return found, sha256(canonical(bytes(data))).hexdigest()
+
+    def known(namespace: Namespace, key: str) -> tuple[bool, Any]:
+        kept = namespace.find([key]).get(key)
+        if kept is None:
+            return False, None
+        return True, signature.returns.load(namespace.bytes_of(kept))
+
+    def keep(namespace: Namespace, key: str, result: Any) -> None:
+        namespace.put({key: signature.returns.dump(result)}, lifetime_s)
+
+    @functools.wraps(fn)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if scope_var.get() is None:
+            return fn(*args, **kwargs)
+        where = place(args, kwargs)
+        is_known, result = known(*where)
+        if not is_known:
+            result = fn(*args, **kwargs)
+            keep(*where, result)
+        return result
+
+    @functools.wraps(fn)
+    async def acall(*args: Any, **kwargs: Any) -> Any:
+        if scope_var.get() is None:
+            return await fn(*args, **kwargs)
+        from holdfast.api.async_forms import away
+
+        where = place(args, kwargs)
+        is_known, result = await away(known, *where)
+        if not is_known:
+            result = await fn(*args, **kwargs)
+            await away(keep, *where, result)
+        return result
+
+    return acall if is_async(fn) else call
+
+
+def _lifetime(name: str, cache: Any) -> float | None:
+    if cache is True:
+        return None
+    is_number = isinstance(cache, int | float) and not isinstance(cache, bool)
+    if not is_number or not 0 < cache <= 3.2e9:
+        raise BadInput(f"{name}: cache={cache!a:.60} must be a number of seconds, or True for good")
+    return float(cache)
+
+
+# `decide`: what an agent chose at a branch point, from what, and why.
+
+
+def decide(
+    name: str, choice: T, *, options: Any = UNSET, because: str = "", supersedes: str = ""
+) -> T:
+    """Record what was chosen at a branch point, from what, and why; returns the choice.
+
+    On a replay the recorded choice is returned, so a choice that a model or a person made stays.
+    A decision that takes the place of an earlier one says so: `supersedes` is its name (the newest
+    of that name counts) or its path. `holdfast why` prints the chain.
+
+    >>> from holdfast import Holdfast, task
+    >>> @task
+    ... def pick() -> str:
+    ...     return decide("room", "attic", options=["attic", "cellar"], because="has a window")
+    >>> with Holdfast("memory://") as hf:
+    ...     _ = hf.run(pick, id="pick-1")
+    ...     hf.task("pick-1").decisions[0].because
+    'has a window'
+    """
+    must_be_texts("decide()", name=name, because=because, supersedes=supersedes)
+    scope = inside("decide()")
+    run: Run = scope.run
+    run.must_go_on_in(scope)
+    path = scope.named_path(name, "?")
+    must_have_restored(run, path, f"decides {name!r}")
+    shape = shape_of_value(choice)
+    known = run.log.state.calls.get(path)
+    if known is None:
+        run.must_write(path)
+        raw, choice = shape.settle(choice)
+        event = Decided(
+            path=path,
+            name=name,
+            choice=run.log.stow(raw),
+            options=UNSET
+            if options is UNSET
+            else run.log.stow(run.log.redact.data(plain(options))),
+            because=because,
+            supersedes=_path_of(run, supersedes) if supersedes else "",
+        )
+        record(scope, event)
+        return choice
+    try:
+        return cast("T", shape.load(run.log.fetch(cast("Raw", known.result))))
+    except Undecodable as error:
+        asked = f"chooses something of another type ({error})"
+        raise run.halted(CodeChanged(run.task_id, path, f"the decision {name!r}", asked)) from None
+
+
+def _path_of(run: Run, wanted: str) -> str:
+    """The path of the decision that is superseded."""
+    log = run.log
+    found = _newest(log.state, wanted)
+    if not found and log.state.checkpoints:  # what was decided before is not in the state
+        found = _newest(load(log.store, run.task_id, missing_ok=True), wanted)
+    if found:
+        return found
+    # It halts the run: a function that caught this might find the decision on a replay, when the
+    # log knows what comes later.
+    run.halt(
+        BadInput(
+            f"task {run.task_id!r}: decide(supersedes={wanted!a:.60}): the task has made no "
+            f"decision of that name or path. Name one that it has made before this one"
+        )
+    )
+
+
+def _newest(state: State, wanted: str) -> str:
+    names = (d.path for d in reversed(state.decisions) if wanted in (d.path, d.name))
+    return next(names, "")

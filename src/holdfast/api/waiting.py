@@ -213,7 +213,7 @@ def _schema(type: Any) -> Raw | UnsetType:
     types, and a schema that is too long is left out."""
     if type in (str, bool, int, float, list[str], list[int]):
         return UNSET
-    from holdfast.codec.schemas import schema_of
+    from holdfast.codec.classes import schema_of
 
     data = msgspec.json.encode(schema_of(type))
     return Raw(data) if len(data) <= _LONGEST_SCHEMA else UNSET

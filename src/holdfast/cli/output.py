@@ -21,7 +21,7 @@ from rich.text import Text
 
 from holdfast.cli.exits import Exit, print_error, print_json, print_json_line
 from holdfast.cli.text import count, plain
-from holdfast.upkeep.reports import CopyProgress, Tell
+from holdfast.upkeep.families import CopyProgress, Tell
 
 __all__ = [
     "console",

@@ -17,8 +17,8 @@ import msgspec
 from msgspec import inspect as about
 
 from holdfast.codec import pydantic_types
+from holdfast.codec.change import Changed, Partial, compare, complete
 from holdfast.codec.classes import Declared, must_fit, names_of, record_of
-from holdfast.codec.sameness import Changed, Partial, compare, complete
 from holdfast.codec.scalars import (
     INT64,
     TEXTS,

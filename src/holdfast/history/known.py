@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from holdfast.codec.change import patched_state
-from holdfast.codec.readable import readable
+from holdfast.codec.tags import readable
 from holdfast.core.events import Failure, PlanItem
 from holdfast.core.journal.task import to_settle, to_undo, undo_path
 from holdfast.core.plan import WORKED_OFF, place_in

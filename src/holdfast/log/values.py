@@ -14,7 +14,7 @@ from typing import Any, Literal, Protocol
 import msgspec
 from msgspec import UNSET, Raw, Struct
 
-from holdfast.codec.readable import readable_json
+from holdfast.codec.tags import readable_json
 from holdfast.core.decoding import MOST_LEVELS, Illegible, damage_in, decode, decoder, is_too_deep
 from holdfast.core.events import ListGrew
 from holdfast.core.lists import (

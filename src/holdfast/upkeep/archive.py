@@ -51,8 +51,16 @@ from holdfast.log.store_calls import inbox_of
 from holdfast.log.values import blob_of, may_name, references
 from holdfast.stores import system
 from holdfast.stores.port import Post, Store
-from holdfast.upkeep.families import Wanted, choose, others_meant, told_by
-from holdfast.upkeep.reports import Archived, CopyProgress, Tell, why_refused
+from holdfast.upkeep.families import (
+    Archived,
+    CopyProgress,
+    Tell,
+    Wanted,
+    choose,
+    others_meant,
+    told_by,
+    why_refused,
+)
 
 ARCHIVE_FORMAT = 2
 """The format of an archive with sessions or memories. An archive of tasks alone keeps format 1,

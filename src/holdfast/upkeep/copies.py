@@ -42,15 +42,20 @@ from holdfast.stores import open_store
 from holdfast.stores.listing import forks_of
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.port import Store
-from holdfast.upkeep.families import TaskFamily, Told, Wanted, choose, others_meant, told_by
-from holdfast.upkeep.reports import (
+from holdfast.upkeep.families import (
     Copied,
     CopiedLog,
     CopiedTask,
     CopyProgress,
     Refused,
+    TaskFamily,
     Tell,
+    Told,
+    Wanted,
     What,
+    choose,
+    others_meant,
+    told_by,
     why_refused,
 )
 from holdfast.upkeep.transfer import Along, Brought, Keeping, Transfer, compared, must_be_two

@@ -15,14 +15,17 @@ from holdfast.log.store_calls import post_to
 from holdfast.stores.port import Facts, Store
 from holdfast.upkeep.archive import Archive
 from holdfast.upkeep.copies import REFUSALS, of_kind
-from holdfast.upkeep.families import Told, Wanted, choose, sessions_meant
-from holdfast.upkeep.reports import (
+from holdfast.upkeep.families import (
     Copied,
     CopiedLog,
     CopiedTask,
     CopyProgress,
     Refused,
     Tell,
+    Told,
+    Wanted,
+    choose,
+    sessions_meant,
     why_refused,
 )
 from holdfast.upkeep.transfer import Keeping, Transfer, arrived, compared, planned

@@ -35,8 +35,7 @@ from holdfast.log.values import Naming, may_name
 from holdfast.stores.listing import forks_of, may_match
 from holdfast.stores.port import BLOB_AGE_S, Blob, Facts, Lease, Leftovers, Query, Store
 from holdfast.upkeep.archive import place_for, write_archive
-from holdfast.upkeep.families import Told, families, pasts_needed, sessions_needed, told_by
-from holdfast.upkeep.reports import (
+from holdfast.upkeep.families import (
     Archived,
     CopyProgress,
     Kept,
@@ -44,6 +43,11 @@ from holdfast.upkeep.reports import (
     SweptSession,
     SweptTask,
     Tell,
+    Told,
+    families,
+    pasts_needed,
+    sessions_needed,
+    told_by,
 )
 from holdfast.upkeep.retention import Candidate, Retention, candidates, idle, why_it_stays
 from holdfast.upkeep.transfer import Keeping

@@ -37,8 +37,7 @@ from holdfast.log.states import facts_in, lines_of, load_any, status_in
 from holdfast.log.store_calls import acquire_one, sync_one
 from holdfast.log.values import Reference, blob_of, references
 from holdfast.stores.port import Facts, Lease, Store
-from holdfast.upkeep.families import Told, sessions_needed, told_by
-from holdfast.upkeep.reports import CopiedLog, What
+from holdfast.upkeep.families import CopiedLog, Told, What, sessions_needed, told_by
 
 # Leases that are kept alive while something long is done under them.
 

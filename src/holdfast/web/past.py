@@ -16,9 +16,8 @@ from holdfast.errors import BadInput, HoldfastError
 from holdfast.history.alignment import Alignment, Divergence, Made
 from holdfast.history.comparison import Figures
 from holdfast.history.differences import describe, diff
-from holdfast.history.forks import EFFECTS
+from holdfast.history.forks import EFFECTS, UNDO_WORDS, Effect, effects_since
 from holdfast.history.known import Known
-from holdfast.history.rewinds import UNDO_WORDS, Effect, effects_since
 from holdfast.history.snapshots import shown_call
 from holdfast.log.artifacts import Artifact, opened
 from holdfast.log.places import PastPlace, must_be_still, place_of

@@ -23,7 +23,7 @@ import msgspec
 from msgspec import Raw, Struct, UnsetType
 from msgspec.structs import asdict
 
-from holdfast.codec.readable import readable_json
+from holdfast.codec.tags import readable_json
 from holdfast.core.decoding import NONSENSE, Illegible, decode
 from holdfast.core.events import NEVER, VERSION, AnyEvent, Decided, MissionSet, Rewound, TaskCreated
 from holdfast.core.lists import BLOB, REFERENCES, BlobRef, in_short

@@ -33,8 +33,7 @@ from holdfast.cli.text import count, cut, plain, short
 from holdfast.codec import from_outside
 from holdfast.errors import BadInput
 from holdfast.history.comparison import Experiment, Variant
-from holdfast.history.forks import EFFECTS
-from holdfast.history.rewinds import UNDO_WORDS, Effect
+from holdfast.history.forks import EFFECTS, UNDO_WORDS, Effect
 from holdfast.views.task import TaskView
 
 F = TypeVar("F", bound=Callable[..., Any])

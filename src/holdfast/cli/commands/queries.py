@@ -36,7 +36,7 @@ from holdfast.cli.output import (
 )
 from holdfast.cli.settings import Given
 from holdfast.cli.text import count, cut, plain, to_json, took
-from holdfast.upkeep.reports import CopyProgress
+from holdfast.upkeep.families import CopyProgress
 from holdfast.views.sql import TIMEOUT_S, Answer, Row, asked, distinct
 from holdfast.views.sql.tables import schema
 

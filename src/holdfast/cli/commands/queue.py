@@ -10,7 +10,7 @@ import msgspec
 from msgspec.structs import replace
 from rich.text import Text
 
-from holdfast.api.queues import MOST_COUNTED, QueueInfo
+from holdfast.api.batches import MOST_COUNTED, QueueInfo
 from holdfast.cli.exits import Exit
 from holdfast.cli.opening import opened
 from holdfast.cli.options import store_command

@@ -52,7 +52,7 @@ from holdfast.cli.output import (
 )
 from holdfast.cli.settings import Given
 from holdfast.cli.text import clock, cut, plain, precise_clock, took
-from holdfast.codec.readable import readable_json
+from holdfast.codec.tags import readable_json
 from holdfast.core import events as e
 from holdfast.core.decoding import Illegible, damage_in, decode
 from holdfast.core.events import AnyEvent, HistoryEvent, TaskCreated, TaskEvent, WorkspaceEvent

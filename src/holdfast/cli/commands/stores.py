@@ -28,7 +28,7 @@ from holdfast.core.kinds import KINDS, for_people
 from holdfast.core.state import FINISHED, HALTED
 from holdfast.stores.sealed.keys import Keys
 from holdfast.upkeep.copies import must_last, stand_in
-from holdfast.upkeep.reports import Copied, Refused, Swept, SweptSession
+from holdfast.upkeep.families import Copied, Refused, Swept, SweptSession
 from holdfast.upkeep.retention import Retention
 
 _COPIED_COLUMNS = ("ID", "STATUS", "EVENTS", "SIZE", "")

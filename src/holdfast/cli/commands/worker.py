@@ -178,15 +178,7 @@ def worker(
             hf = found
         hf.retention = retention_of(Path.cwd())
         add_hooks(hf, os.environ, Path.cwd(), print_error)
-        driver: Worker | EngineWorker
-        if hf.engine.name == LOCAL:
-            for queue in queues_of(Path.cwd()):
-                hf.queue(queue)
-            driver = Worker(hf, concurrency=concurrency, limits=limits, say=say)
-        elif limits or until_idle:
-            raise BadInput(f"--limit and --until-idle are not for a worker of {hf.engine.name}")
-        else:
-            driver = hf.engine.worker(hf, concurrency=concurrency, say=say)
+        driver = _driver(hf, concurrency, limits, until_idle, say)
         driving.append(driver)
         if ending.is_set():  # before there was a driver to stop
             driver.stop()
@@ -205,6 +197,19 @@ def worker(
                 driver.run()
     say("ends")
     return Exit.OK
+
+
+def _driver(
+    hf: Holdfast, concurrency: int, limits: dict[str, int], until_idle: bool, say: Say
+) -> Worker | EngineWorker:
+    """The worker of the engine of the store. A local one declares the queues of pyproject.toml."""
+    if hf.engine.name != LOCAL:
+        if limits or until_idle:
+            raise BadInput(f"--limit and --until-idle are not for a worker of {hf.engine.name}")
+        return hf.engine.worker(hf, concurrency=concurrency, say=say)
+    for queue in queues_of(Path.cwd()):
+        hf.queue(queue)
+    return Worker(hf, concurrency=concurrency, limits=limits, say=say)
 
 
 def _when_it_is_there(

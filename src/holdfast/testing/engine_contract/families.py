@@ -10,10 +10,9 @@ import pytest
 
 from holdfast.api.app import Holdfast
 from holdfast.api.branches import each, gather
-from holdfast.api.children import start
 from holdfast.api.handle import Handle
 from holdfast.api.steps import step, tool
-from holdfast.api.tasks import current, task
+from holdfast.api.tasks import current, start, task
 from holdfast.api.waiting import ask, receive, send, sleep
 from holdfast.core.spec import Retry
 from holdfast.errors import EachFailed, StepFailed, TaskCancelled, TaskNotFound

@@ -15,11 +15,9 @@ from holdfast.agent import external, fact
 from holdfast.api.app import Holdfast
 from holdfast.api.branches import each, gather
 from holdfast.api.checkpoints import checkpoint, restore
-from holdfast.api.children import start
-from holdfast.api.decisions import decide
 from holdfast.api.handle import Handle
-from holdfast.api.steps import step, tool
-from holdfast.api.tasks import current, note, patched, task
+from holdfast.api.steps import decide, step, tool
+from holdfast.api.tasks import current, note, patched, start, task
 from holdfast.api.waiting import aask, ask, now, random, sleep, uuid
 from holdfast.core.events import (
     AnyEvent,

@@ -18,9 +18,8 @@ from holdfast.agent import user as said_by_user
 from holdfast.api.app import Holdfast
 from holdfast.api.branches import gather
 from holdfast.api.checkpoints import checkpoint, restore
-from holdfast.api.decisions import decide
 from holdfast.api.handle import Handle
-from holdfast.api.steps import step, tool
+from holdfast.api.steps import decide, step, tool
 from holdfast.api.tasks import current, note, patched, progress, task
 from holdfast.api.waiting import aask, ask, now, random, sleep, uuid
 from holdfast.core.events import PlanItem
