@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -23,7 +24,7 @@ from holdfast.errors import (
     TaskReleased,
     TaskWaiting,
 )
-from holdfast.log.log import Log
+from holdfast.log.log import Log, open_log
 from holdfast.log.reading import newest_event
 from holdfast.log.states import load
 from holdfast.log.store_calls import acquire_one, inbox_of, post_to
@@ -225,6 +226,47 @@ def test_a_task_that_an_engine_drives_is_told_by_way_of_it(held, store, hears):
     assert [post.name for post in inbox_of(store, ["tasks/a"])] == ([] if hears else ["m-1"])
     held.poke = None
     assert held.tell("a", "m-2", telling("two"), wait=True), "its workers see to it"
+
+
+def moved(store: MemoryStore, engine: str, after_s: float = 0) -> None:
+    """Move a task, and look at none of its messages."""
+    log = open_log(store, "a", "mover", 60, lambda: NOW)
+    time.sleep(after_s)
+    log.append(e.Moved(engine=engine, by="ada"))
+    log.close()
+
+
+def test_a_task_that_was_moved_here_meanwhile_is_told_here(held, store):
+    moved(store, "temporal")
+
+    def poke(state: Any, name: str) -> bool:
+        moved(store, "")
+        return False
+
+    held.poke = poke
+    assert held.tell("a", "m-1", telling("one"))
+    assert names(store, "a") == ["one"] and not list(inbox_of(store, ["tasks/a"]))
+
+
+def test_a_task_that_was_moved_away_meanwhile_is_told_by_its_engine(held, store):
+    told: list[str] = []
+    held.poke = lambda state, name: bool(told.append(f"{state.driver} {name}"))
+    mover = threading.Thread(target=moved, args=(store, "temporal", 0.3))
+    mover.start()
+    while store.holder("tasks/a") != "mover":
+        time.sleep(0.01)
+    assert held.tell("a", "m-1", telling("one")), "it is safe in the inbox"
+    mover.join()
+    assert told == ["temporal m-1"] and names(store, "a") == []
+
+
+def test_a_message_whose_holder_dies_is_taken_in_by_who_left_it(held, store):
+    theirs = acquire_one(store, "tasks/a", "them", 60)
+    dying = threading.Timer(0.3, store.release, [[theirs]])
+    dying.start()
+    assert held.tell("a", "m-1", telling("one"))
+    dying.join()
+    assert names(store, "a") == ["one"] and not list(inbox_of(store, ["tasks/a"]))
 
 
 # The heartbeat
