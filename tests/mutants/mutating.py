@@ -29,7 +29,7 @@ _COMPARISONS = {
 _NAMES = {"any": "all", "all": "any", "min": "max", "max": "min"}
 _ORDERED = {"cast", "getattr", "isinstance", "issubclass", "setattr"}
 """Calls that fail at once when their arguments are swapped."""
-_SYMMETRIC = {"compare_digest", "max", "min"}
+_SYMMETRIC = {"compare_digest", "max", "min", "suppress"}
 """Calls that don't care."""
 _MESSAGES = {"warn", "debug", "info", "warning", "error", "exception"}
 _LITERALS = (ast.JoinedStr, ast.List, ast.ListComp, ast.Tuple, ast.Dict)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 
 from holdfast import LeaseLost
 from holdfast.log.store_calls import acquire_one, sync_one
+from holdfast.stores.files.disk import Disk
 from holdfast.stores.files.store import FileStore
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="it looks into /proc")
@@ -38,15 +40,9 @@ def in_a_child(act: Callable[[], Any]) -> Any:
 
 def open_files(root: Path) -> list[str]:
     """The files of a folder that this process has open."""
-    found = []
-    for fd in os.listdir("/proc/self/fd"):
-        try:
-            target = Path(os.readlink(f"/proc/self/fd/{fd}"))
-        except OSError:  # the one by which they were listed
-            continue
-        if target.is_relative_to(root) and target.is_file():
-            found.append(str(target.relative_to(root)))
-    return sorted(found)
+    files = [Path(link) for link in links()]
+    ours = [file for file in files if file.is_relative_to(root) and file.is_file()]
+    return sorted(str(file.relative_to(root)) for file in ours)
 
 
 def test_a_child_has_none_of_the_files_of_its_parent_open(tmp_path):
@@ -99,3 +95,51 @@ def test_a_child_holds_nothing_and_takes_nothing_from_its_parent(tmp_path):
         with pytest.raises(LeaseLost):
             store.release([lease])
             store.append(lease, 2, [b"late"])
+
+
+class Freeing(Disk):
+    """Gives the number 0 to the first file that is opened by a name such as this."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self._name = name
+        self.was_freed = False
+
+    def open(self, name: str, *given: Any) -> int:
+        if not self.was_freed and re.search(self._name, name):
+            os.close(0)
+            self.was_freed = True
+        return super().open(name, *given)
+
+
+@pytest.mark.parametrize("name", ["root", r"events\.jsonl$", r"-\d+-[0-9a-f]{12}$"])
+def test_a_file_that_has_the_number_of_the_standard_input_is_one_like_any_other(tmp_path, name):
+    def child() -> Any:
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        disk = Freeing(name)
+        if name == "root":
+            os.close(0)
+        store = FileStore(tmp_path, disk=disk)
+        leases = [acquire_one(store, f"tasks/{each}", "me", 60) for each in NAMES]
+        for lease in leases:
+            store.append(lease, 0, [b"one"])
+            sync_one(store, lease)
+        at_zero = os.path.relpath(os.readlink("/proc/self/fd/0"), tmp_path)
+        inherited = in_a_child(lambda: open_files(tmp_path))
+        assert store._holder.mail() == []
+        store.close()
+        left = [link for link in links() if link.startswith(str(tmp_path))]
+        return [at_zero, [each for each in inherited if "index" not in each], left]
+
+    at_zero, inherited, left = in_a_child(child)
+    assert (inherited, left) == ([], [])
+    assert at_zero == "." if name == "root" else re.search(name, at_zero)
+
+
+def links() -> list[str]:
+    """What each file is that this process has open."""
+    found = []
+    for fd in os.listdir("/proc/self/fd"):
+        with suppress(OSError):  # the one by which they were listed
+            found.append(os.readlink(f"/proc/self/fd/{fd}"))
+    return found
