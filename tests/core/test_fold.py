@@ -193,3 +193,35 @@ def test_a_driver_that_died_beside_other_calls_counts_at_each_of_them():
     ]
     state = fold([msgspec.structs.replace(each, seq=seq) for seq, each in enumerate(begun, 1)])
     assert state.deaths == {"": 2, "1": 4, "2": 4, "3": 3}
+
+
+def test_the_items_that_failed_of_a_batch_are_tried_again_and_no_others():
+    """Of `each`, the items know nothing of each other: only what came after all of them counts."""
+    failure = e.Failure("E", "m")
+
+    def failing(path: str) -> list[AnyEvent]:
+        return [
+            e.Started(path=path, name="look", kind="tool"),
+            e.AttemptFailed(path=path, attempt=1, failure=failure),
+            e.Failed(path=path),
+        ]
+
+    def retried(*more: AnyEvent) -> dict[str, str]:
+        begun = [
+            e.Started(path="2.1", name="look", kind="tool"),
+            e.Completed(path="2.1", result=msgspec.Raw(b"1")),
+            *failing("2.2"),
+            *failing("3.1"),
+            *failing("2.3"),
+            *more,
+            e.TaskErrored(failure=failure, causes=("2.*",)),
+            e.TaskRetried(by="ada"),
+        ]
+        placed = [msgspec.structs.replace(each, seq=seq) for seq, each in enumerate(begun, 1)]
+        return {path: call.status for path, call in fold(placed).calls.items()}
+
+    assert retried() == {"2.1": "completed", "2.2": "retrying", "3.1": "failed", "2.3": "retrying"}
+    after = e.Started(path="4", name="look", kind="tool")
+    assert retried(after) == {
+        "2.1": "completed", "2.2": "failed", "3.1": "failed", "2.3": "failed", "4": "running",
+    }  # fmt: skip
