@@ -1,8 +1,8 @@
 """Small changes of meaning to one source file, each of them to one line.
 
 A mutation is found in the syntax tree and made in the text, so that the rest of the file stays as
-it was. Left out is what no promise speaks of: annotations, messages, the sizes and times that a
-module sets for itself, and `strict=True`, which asserts what is so.
+it was. Left out is what no promise speaks of: annotations, protocols, messages, the sizes and times
+that a module sets for itself, and `strict=True`, which asserts what is so.
 """
 
 from __future__ import annotations
@@ -103,7 +103,8 @@ class _Finder(ast.NodeVisitor):
             super().visit(node)
 
     def visit_ClassDef(self, node: ast.ClassDef) -> None:
-        self._enter(node, node.body, in_function=False)
+        if not any(isinstance(base, ast.Name) and base.id == "Protocol" for base in node.bases):
+            self._enter(node, node.body, in_function=False)
 
     def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
         before, self._span = self._span, (node.lineno, node.end_lineno or node.lineno)
