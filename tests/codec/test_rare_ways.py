@@ -15,9 +15,10 @@ import pydantic
 import pytest
 from msgspec import Raw
 
-from holdfast import Undecodable, Unserializable
-from holdfast.codec import from_outside, shape_of, unchecked
+from holdfast import BadInput, Undecodable, Unserializable
+from holdfast.codec import Signature, from_outside, shape_of, unchecked
 from holdfast.codec.classes import must_fit
+from holdfast.codec.pydantic_types import PydanticAdapter
 from holdfast.codec.readable import readable, readable_json
 from holdfast.codec.sameness import Changed, compare
 from holdfast.codec.scalars import MAX_DEPTH, Misfit
@@ -375,3 +376,90 @@ def test_a_key_that_need_not_be_there_need_not_though_annotations_are_texts(anno
     assert shape.accept(msgspec.json.encode(value)) == value
     assert shape.load(shape.dump(value)) == value
     assert must_fit(annotation, value) is None
+
+
+# Pydantic, where it is old, or asked again.
+
+
+@pytest.mark.parametrize(
+    ("version", "is_fine"),
+    [("2.10.6", False), ("1.99.9", False), ("2.11.0", True), ("2.11.0b1", True), ("3.0.0", True)],
+)
+def test_an_old_pydantic_is_refused_in_words(monkeypatch, version, is_fine):
+    monkeypatch.setattr(pydantic, "VERSION", version)
+    if is_fine:
+        assert PydanticAdapter(int).enter(3) == 3
+    else:
+        with pytest.raises(BadInput, match=f"pydantic {version} is too old: holdfast needs 2.11"):
+            PydanticAdapter(int)
+
+
+class Checked(pydantic.BaseModel):
+    n: int
+    inner: Any = None
+
+    @pydantic.field_validator("n")
+    @classmethod
+    def is_even(cls, n: int) -> int:
+        if n == 13:
+            raise RuntimeError("only what comes from outside is asked")
+        if n % 2:
+            raise ValueError("odd")
+        return n
+
+
+class Holder:
+    def __init__(self, held: Any) -> None:
+        self.held = held
+
+
+def test_models_are_found_wherever_they_are_held_and_asked_once():
+    adapter = PydanticAdapter(Any)
+    good, bad, raising = (Checked.model_construct(n=n) for n in (2, 3, 13))
+    around: list[Any] = [lambda m: m, lambda m: [m], lambda m: {"a": (1, {"b": m})}, Holder]
+    around += [
+        lambda m: Checked(n=4, inner=m),
+        lambda m: Holder([Holder(m)]),
+        lambda m: [0, m, good],
+    ]
+    for wrap in around:
+        assert adapter.must_be_valid(wrap(good)) is None
+        assert adapter.must_be_valid(wrap(raising)) is None
+        with pytest.raises(Misfit, match="odd"):
+            adapter.must_be_valid(wrap(bad))
+    circle: list[Any] = [good]
+    circle.append(circle)
+    assert adapter.must_be_valid(circle) is None
+    circle.append(bad)
+    with pytest.raises(Misfit, match="odd"):
+        adapter.must_be_valid(circle)
+    assert adapter.must_be_valid([Checked, bad.__class__]) is None, "classes are no models"
+
+
+# Functions whose arguments are taken apart.
+
+
+def takes_a_text(text: str, more: str = "") -> None: ...
+
+
+@pytest.mark.parametrize("given", [("\ud800",), ("fine", "\ud800"), ("x", "a\udfffb")])
+def test_half_a_surrogate_pair_is_refused_by_the_name_of_its_parameter(given):
+    signature = Signature.of(takes_a_text)
+    with pytest.raises(Unserializable, match="half of a surrogate pair") as refused:
+        signature.take(given, {})
+    assert ("more" if len(given) == 2 else "text") in str(refused.value)
+    assert signature.take(("é", "ü"), {})[0] == '{"text":"é","more":"ü"}'.encode()
+
+
+def test_a_function_that_tells_nobody_what_it_takes_is_refused():
+    with pytest.raises(BadInput, match="max: its parameters can't be read"):
+        Signature.of(max)
+
+
+@pytest.mark.parametrize("number", [2**63 - 1, -(2**63), 2**63, -(2**63) - 1, 2**200])
+def test_ints_of_any_size_are_taken_and_come_back(number):
+    def takes(n: int) -> None: ...
+
+    signature = Signature.of(takes)
+    data, _ = signature.take((number,), {})
+    assert signature.load(data) == ((number,), {})

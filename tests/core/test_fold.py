@@ -155,3 +155,73 @@ def test_a_doubt_that_is_settled_speaks_against_reads_only_if_it_happened(
     assert (state.calls["1"].status, state.invalidated) == (status, invalidated)
     assert state.writers == ({} if invalidated else {"1": ("look",)})
     assert state.status == "in_progress" and not state.calls["1"].doubt
+
+
+@pytest.mark.parametrize(
+    ("ending", "left"),
+    [
+        (e.Completed(path="1", result=msgspec.Raw(b"1")), {"2": 4}),
+        (e.Failed(path="1"), {"2": 4}),
+        (e.Completed(path="2", result=msgspec.Raw(b"1")), {"1": 3}),
+        (e.Failed(path="2"), {"1": 3}),
+        (e.Noted(scope="", mark="m", text="x"), {"": 2, "1": 3, "2": 4}),
+        (e.TaskContinued(by="ada"), {}),
+        (e.TaskRetried(by="ada"), {}),
+    ],
+)
+def test_a_call_that_ends_takes_the_deaths_at_it_and_before_it_along(ending, left):
+    begun = [
+        e.Started(path="1", name="send", kind="tool"),
+        e.Started(path="2", name="send", kind="tool"),
+        *(e.AttemptFailed(path=p, attempt=1, failure=e.Failure("E", "m")) for p in "12"),
+        e.DriverDied(owner="w", deaths=2),
+        e.DriverDied(owner="w", path="1", deaths=3),
+        e.DriverDied(owner="w", path="2", deaths=4),
+    ]
+    state = fold([msgspec.structs.replace(each, seq=seq) for seq, each in enumerate(begun, 1)])
+    assert state.deaths == {"": 2, "1": 3, "2": 4}
+    advance(state, msgspec.structs.replace(ending, seq=len(begun) + 1))
+    assert state.deaths == left
+
+
+def test_a_driver_that_died_beside_other_calls_counts_at_each_of_them():
+    begun = [
+        *(e.Started(path=p, name="send", kind="tool") for p in "123"),
+        e.DriverDied(owner="w", deaths=2),
+        e.DriverDied(owner="w", path="1", deaths=3, beside=("2",)),
+        e.DriverDied(owner="w", path="2", deaths=4, beside=("1", "3")),
+    ]
+    state = fold([msgspec.structs.replace(each, seq=seq) for seq, each in enumerate(begun, 1)])
+    assert state.deaths == {"": 2, "1": 4, "2": 4, "3": 3}
+
+
+def test_the_items_that_failed_of_a_batch_are_tried_again_and_no_others():
+    """Of `each`, the items know nothing of each other: only what came after all of them counts."""
+    failure = e.Failure("E", "m")
+
+    def failing(path: str) -> list[AnyEvent]:
+        return [
+            e.Started(path=path, name="look", kind="tool"),
+            e.AttemptFailed(path=path, attempt=1, failure=failure),
+            e.Failed(path=path),
+        ]
+
+    def retried(*more: AnyEvent) -> dict[str, str]:
+        begun = [
+            e.Started(path="2.1", name="look", kind="tool"),
+            e.Completed(path="2.1", result=msgspec.Raw(b"1")),
+            *failing("2.2"),
+            *failing("3.1"),
+            *failing("2.3"),
+            *more,
+            e.TaskErrored(failure=failure, causes=("2.*",)),
+            e.TaskRetried(by="ada"),
+        ]
+        placed = [msgspec.structs.replace(each, seq=seq) for seq, each in enumerate(begun, 1)]
+        return {path: call.status for path, call in fold(placed).calls.items()}
+
+    assert retried() == {"2.1": "completed", "2.2": "retrying", "3.1": "failed", "2.3": "retrying"}
+    after = e.Started(path="4", name="look", kind="tool")
+    assert retried(after) == {
+        "2.1": "completed", "2.2": "failed", "3.1": "failed", "2.3": "failed", "4": "running",
+    }  # fmt: skip

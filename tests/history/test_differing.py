@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from holdfast.errors import BadInput
 from holdfast.history.differences import (
+    LONG,
     Change,
     Diff,
     apply,
@@ -433,3 +434,63 @@ def test_what_is_no_json_is_refused():
 
 def nested(depth: int) -> Any:
     return {"a": [nested(depth - 2)]} if depth > 1 else depth
+
+
+@pytest.mark.parametrize("between", range(7))
+def test_what_stands_between_two_places_is_shown_once_and_two_lines_at_each(between):
+    kept = [f"kept {n}\n" for n in range(between)]
+    text = "".join(["old\n", *kept, "old too\n"])
+    found = hunks(text, text.replace("old too", "new too").replace("old\n", "new\n"))
+    if between == 0:
+        assert [(h.removed, h.ahead, h.behind) for h in found] == [("old\nold too\n", "", "")]
+        return
+    one, two = found
+    assert (one.ahead, two.behind) == ("", "")
+    assert one.behind == "".join(kept[:2]), "at most two lines behind the first"
+    assert two.ahead == "".join(kept[2:][-2:]), "and at most two, of those not shown yet, ahead"
+
+
+@pytest.mark.parametrize(
+    ("length", "is_inside"), [(LONG - 1, False), (LONG, False), (LONG + 1, True)]
+)
+def test_a_text_is_looked_into_from_its_81st_character_on(length, is_inside):
+    text = "x " * (length // 2) + "y" * (length % 2)
+    assert len(text) == length
+    for before, after in ((text, "z"), ("z", text)):
+        [change] = diff(before, after).changes
+        assert bool(change.hunks) is is_inside
+    line = f"{text}\n"
+    found = hunks(f"one\n{line}two\n", f"one\n{line.replace('x', 'X', 1)}two\n")
+    assert [h.by for h in found] == ["words" if len(line) > LONG else "lines"]
+    assert all(h.line == 2 for h in found)
+
+
+def test_a_line_that_became_two_is_not_compared_by_its_words():
+    long, other = "word " * 30 + "\n", "other " * 30 + "\n"
+    for before, after in ((long, long[:-1] + " x\n" + other), (other + long, long[:-1] + "x\n")):
+        assert [h.by for h in hunks(f"a\n{before}b\n", f"a\n{after}b\n")] == ["lines"]
+
+
+@pytest.mark.parametrize(("count", "more"), [(19, ""), (20, ""), (21, "… 1 more lines")])
+def test_twenty_lines_of_a_place_are_shown_and_how_many_more_there_are(count, more):
+    added = [str(line) for line in describe(diff("", "line\n" * count))][2:]
+    assert len(added) == min(count, 20) + bool(more)
+    assert added[-1] == f"    + {more or 'line'}"
+
+
+def test_words_at_an_end_of_their_text_have_nothing_left_out_there():
+    middle = "the room has a desk and a window to the sea and costs one hundred and twenty a night"
+    first, last = f"alpha {middle}", f"{middle} omega"
+    assert [*map(str, describe(diff([first], [first.replace("alpha", "beta")])))][2:] == [
+        "    - alpha the room has a …",
+        "    + beta the room has a …",
+    ]
+    assert [*map(str, describe(diff([last], [last.replace("omega", "end")])))][2:] == [
+        "    - … and twenty a night omega",
+        "    + … and twenty a night end",
+    ]
+
+
+def test_a_value_is_cut_after_so_many_characters_and_not_before():
+    for length, shown in ((97, "x" * 97 + '"'), (98, "x" * 98 + '"'), (99, "x" * 98 + "…")):
+        assert str(describe(diff({}, {"a": "x" * length}))[0]) == f'+ a  "{shown}'

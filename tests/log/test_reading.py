@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import msgspec
 import pytest
 from msgspec import Raw
 from msgspec.structs import replace
 
-from holdfast import LogDamaged, TaskNotFound
+from holdfast import LogDamaged, TaskNotFound, step, task
 from holdfast.core import events as e
 from holdfast.core.events import AnyEvent, Fork, dump_event
 from holdfast.log import chain
@@ -28,6 +29,7 @@ from holdfast.log.reading import (
     read_state,
     read_sums,
     since_checkpoint,
+    value_in,
 )
 from holdfast.log.states import (
     facts_in,
@@ -40,6 +42,7 @@ from holdfast.log.states import (
     sum_at,
 )
 from holdfast.log.store_calls import acquire_one, sync_one
+from holdfast.log.values import INLINE_BYTES
 from holdfast.log.verify import Head, heads, verify
 from holdfast.stores.memory import MemoryStore
 
@@ -369,3 +372,35 @@ def test_what_is_read_since_a_checkpoint_is_checked_line_by_line(store):
         with pytest.raises(LogDamaged) as caught:
             list(since_checkpoint(store, f"tasks/{id}"))
         assert (caught.value.stream, caught.value.seq) == ("tasks/a", 2)
+
+
+# What a long list refers to, where it is as long as a line may be.
+
+
+@step
+def reading_text() -> str:
+    return "r" * 300
+
+
+@step
+def reading_length(items: list[Any]) -> int:
+    return len(items)
+
+
+@task
+def reading_lists(filler: int) -> int:
+    return reading_length([reading_text(), "x" * filler, *range(8)])
+
+
+@pytest.mark.parametrize(("beyond", "copied"), [(0, True), (1, False)])
+def test_a_list_refers_to_results_as_long_as_it_fits_into_its_line(hf, beyond, copied):
+    rest = len(msgspec.json.encode([None, "", *range(8)]))
+    hf.run(reading_lists, INLINE_BYTES - rest + beyond, id="t")
+    (grew,) = (x for x in read_events(hf.store, "tasks/t") if isinstance(x, e.ListGrew))
+    assert bool(grew.copied) is copied
+    assert bytes(grew.items).startswith(b"[null" if copied else b'{"$blob"')
+    state = load(hf.store, "t")
+    (args,) = (call.args for call in state.calls.values() if call.name == "reading_length")
+    items = msgspec.json.decode(value_in(hf.store, state, args))["items"]
+    assert len(items) == 10 and items[0] == "r" * 300
+    assert hf.verify().sound

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from holdfast import BadInput, Holdfast, LogDamaged, step, task
+from holdfast import BadInput, Holdfast, LogDamaged, StorageFailed, step, task
 from holdfast.core.fold import advance, apply, fold
 from holdfast.core.state import Later, State
 from holdfast.log.reading import read_events, read_sums
@@ -257,6 +257,51 @@ def test_a_writer_that_finds_none_near_leaves_none():
     story = Story(9)
     story.go_on(100)
     assert Waypoints(writing_on(story, 50, 0)).seqs(STREAM) == []
+
+
+@pytest.mark.parametrize(("spoilt", "is_near"), [(0, True), (1, True), (2, True), (3, False)])
+@pytest.mark.parametrize("how", ["gone", "damaged"])
+def test_a_writer_goes_on_from_the_nearest_waypoint_that_is_sound(spoilt, is_near, how):
+    story = Story(10)
+    story.go_on(100)
+    other = stored(story.lines())
+    state_upto(other, STREAM, 100, 8)
+    newest = sorted({int(name.partition(".")[0]) for _, name in other._derived})[::-1]
+    store = stored(story.lines())
+    store._derived.update(other._derived)
+    for seq in newest[:spoilt]:
+        head = store._derived.pop((STREAM, f"{seq}.head"))
+        if how == "damaged":
+            store._derived[STREAM, f"{seq}.head"] = head[:-1] + b"?"
+    found = reach(store, STREAM, 99, 8)
+    assert (found is not None) is is_near
+    if found is not None:
+        must_be_the_fold(found[0], story.events[:99])
+        assert store._derived == other._derived, "those that were spoilt are made anew"
+
+
+class Away(MemoryStore):
+    """A store that can't be asked for what is derived."""
+
+    fails: tuple[str, ...] = ()
+
+    def get_side(self, streams, kind, names=None, *, only_names=False):
+        if kind == "derived" and ("names" if only_names else "data") in self.fails:
+            raise StorageFailed("the cable was pulled")
+        return super().get_side(streams, kind, names, only_names=only_names)
+
+
+@pytest.mark.parametrize("fails", [("names",), ("data",), ("names", "data")])
+def test_where_waypoints_are_out_of_reach_the_log_is_read(fails):
+    story = Story(11)
+    story.go_on(80)
+    made = stored(story.lines())
+    state_upto(made, STREAM, 80, 8)
+    store = Away()
+    store._streams, store._derived = made._streams, made._derived
+    store.fails = fails
+    must_be_the_fold(state_upto(store, STREAM, 79, 8), story.events[:79])
+    assert find_call(store, STREAM, next(iter(story.state.calls)), 8) is None
 
 
 class Full(MemoryStore):

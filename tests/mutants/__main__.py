@@ -10,7 +10,8 @@ running all of them once under coverage, which takes as long as `make test`; lat
 changed test files are run, or all of them if you ask for that (`--anew`). Then each mutant gets the
 tests of its line: first the files that test little else, then the rest, the fastest first. A mutant
 is killed by a test that fails, passes without the mutant, and fails with it once more: a busy
-machine kills none. It also spares some: one that lives because the time was up is marked.
+machine kills none. It also spares some: one that lives because the time was up is tried once more,
+for longer, and marked if it lives still.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -39,6 +41,8 @@ from tests.mutants.trees import HERE, Tree, Tried
 
 _AT_ONCE = 2
 _CLOSE_FILES = 4
+_LONGER = 5
+"""A mutant that lives because the time was up is tried once more, for so many times as long."""
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -233,20 +237,31 @@ def _tried(
     pool.serve(files, known.skipped)
     end = time.monotonic() + given.minutes * 60
 
-    def kill(tree: Tree, mutant: Mutant) -> Verdict | None:
+    def kill(tree: Tree, mutant: Mutant, bound_s: float = given.bound_s) -> Verdict | None:
         if time.monotonic() > end:
             return None
         lots = [
             {test: given.hang_s + 10 * known.times[test] for test in lot} for lot in tests[mutant]
         ]
         is_sure = not known.is_imported(mutant.path, *mutant.span)
-        return _kill(tree, mutant, lots, given.bound_s, is_sure=is_sure)
+        return _kill(tree, mutant, lots, bound_s, is_sure=is_sure)
 
-    for number, verdict in enumerate(pool.each(kill, chosen), 1):
+    number, unproven = 0, dict[Mutant, Verdict]()
+    for verdict in pool.each(kill, chosen):
         if verdict is None:
             continue
-        yield verdict
+        number += 1
         print(f"  {number}/{len(chosen)} {verdict}", flush=True)
+        if verdict.out_of_time:
+            unproven[verdict.mutant] = verdict
+        else:
+            yield verdict
+    longer = partial(kill, bound_s=_LONGER * given.bound_s)
+    for verdict in pool.each(longer, list(unproven)):
+        if verdict is not None:
+            unproven[verdict.mutant] = verdict
+            print(f"  given more time: {verdict}", flush=True)
+    yield from unproven.values()
 
 
 def _kill(

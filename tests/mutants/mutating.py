@@ -1,8 +1,8 @@
 """Small changes of meaning to one source file, each of them to one line.
 
 A mutation is found in the syntax tree and made in the text, so that the rest of the file stays as
-it was. Left out is what no promise speaks of: annotations, messages, the sizes and times that a
-module sets for itself, and `strict=True`, which asserts what is so.
+it was. Left out is what no promise speaks of: annotations, protocols, messages, the sizes and times
+that a module sets for itself, and `strict=True`, which asserts what is so.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _COMPARISONS = {
 _NAMES = {"any": "all", "all": "any", "min": "max", "max": "min"}
 _ORDERED = {"cast", "getattr", "isinstance", "issubclass", "setattr"}
 """Calls that fail at once when their arguments are swapped."""
-_SYMMETRIC = {"compare_digest", "max", "min"}
+_SYMMETRIC = {"compare_digest", "max", "min", "suppress"}
 """Calls that don't care."""
 _MESSAGES = {"warn", "debug", "info", "warning", "error", "exception"}
 _LITERALS = (ast.JoinedStr, ast.List, ast.ListComp, ast.Tuple, ast.Dict)
@@ -103,7 +103,8 @@ class _Finder(ast.NodeVisitor):
             super().visit(node)
 
     def visit_ClassDef(self, node: ast.ClassDef) -> None:
-        self._enter(node, node.body, in_function=False)
+        if not any(isinstance(base, ast.Name) and base.id == "Protocol" for base in node.bases):
+            self._enter(node, node.body, in_function=False)
 
     def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
         before, self._span = self._span, (node.lineno, node.end_lineno or node.lineno)

@@ -204,10 +204,14 @@ def test_the_arguments_of_a_call_that_does_not_care_are_not_swapped():
     assert "    min(b, a)" not in found
 
 
-def test_annotations_messages_and_sizes_are_left_alone():
+def test_annotations_protocols_messages_and_sizes_are_left_alone():
     source = '''\
 MOST = 4 * 1024
 WAIT_S: float = 3 + 4
+
+
+class Given(Protocol):
+    def show(self, most: int = 10) -> bool: ...
 
 
 def shown(kind: "Literal[1, 2]" = None) -> "Literal[3]":
@@ -218,5 +222,5 @@ def shown(kind: "Literal[1, 2]" = None) -> "Literal[3]":
     raise ValueError(9, 10) from text
 '''
     assert [str(mutant) for mutant in mutants_of("a.py", source)] == [
-        "a.py:10: raise ValueError(9, 10) from text -> if False: raise ValueError(9, 10) from text"
+        "a.py:14: raise ValueError(9, 10) from text -> if False: raise ValueError(9, 10) from text"
     ]
