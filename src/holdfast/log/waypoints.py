@@ -10,8 +10,8 @@ where 16^k is the greatest power of 16 that divides n: number 53 goes on from 52
     lists   the long lists that did
 
 A place is a number: that of the waypoint, and which of its records. Large arguments and results are
-not stored again: what stands for them says which event of the log holds them. A list names the results
-that its items share with calls, as its event does.
+not stored again: what stands for them says which event of the log holds them. A list names the
+results that its items share with calls, as its event does.
 
 They are made of the log, and say which: with the sum of the line that they stand after, that of the
 one they go on from, and those of the records they name. Each part is sealed with the sum it
