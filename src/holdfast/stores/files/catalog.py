@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import threading
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
@@ -157,14 +158,9 @@ def _is_written(line: bytes) -> bool:
     return b'"copied":true' not in line
 
 
-def _join(old: dict[str, IndexEntry], new: dict[str, IndexEntry]) -> None:
-    """Add what was read further on in the same file."""
-    if not old:
-        old.update(new)
-        return
-    for stream, entry in new.items():
-        if not entry.copied or stream not in old or old[stream].copied:
-            old[stream] = entry
+def _counts(entry: IndexEntry, before: IndexEntry | None) -> bool:
+    """Whether an entry that was read further on in the same file counts."""
+    return not entry.copied or before is None or before.copied
 
 
 def _copy(entry: IndexEntry) -> IndexEntry:
@@ -173,6 +169,12 @@ def _copy(entry: IndexEntry) -> IndexEntry:
 
 def _place(entry: IndexEntry) -> tuple[datetime, str]:
     return entry.facts.created_at if entry.facts is not None else NEVER, entry.stream
+
+
+def _due_place(entry: IndexEntry | None) -> tuple[datetime, str] | None:
+    if entry is None or entry.facts is None or entry.facts.wake_at is None:
+        return None
+    return entry.facts.wake_at, entry.stream
 
 
 class Index:
@@ -188,6 +190,8 @@ class Index:
         self._rest = b""
         self._entries: dict[str, IndexEntry] = {}
         self._in_order: list[IndexEntry] | None = None
+        self._to_wake: list[tuple[datetime, str]] | None = None
+        """When streams wake, in order: changed line by line, as workers ask again and again."""
         self._lock = threading.RLock()
 
     def note(self, entry: IndexEntry) -> None:
@@ -203,14 +207,41 @@ class Index:
     def entries(self) -> dict[str, IndexEntry]:
         """What is known of each stream, with what other processes wrote meanwhile."""
         with self._lock:
-            fd = self._opened()
-            if not self._disk.has_name(fd):
-                self._close()
-                fd = self._opened()
-            self._read_on(fd)
-            if self._lines > len(self._entries) // 4 + _SPARE_LINES:
-                self._rewrite()
+            self._refresh()
             return dict(self._entries)
+
+    def entry(self, stream: str) -> IndexEntry | None:
+        """What was known of a stream the last time that anything was read."""
+        return self._entries.get(stream)
+
+    def due(self, query: Query) -> list[tuple[str, Facts]]:
+        """A page of the streams that are due, and one more if there is one."""
+        matches, found = finding.matcher(query), list[tuple[str, Facts]]()
+        with self._lock:
+            self._refresh()
+            if self._to_wake is None:
+                self._to_wake = sorted(filter(None, map(_due_place, self._entries.values())))
+            beyond = query.beyond
+            at = bisect_right(self._to_wake, (beyond.at, beyond.stream)) if beyond else 0
+            for place in range(at, len(self._to_wake)):
+                wake_at, stream = self._to_wake[place]
+                facts = self._entries[stream].facts
+                if query.due_by is None or wake_at > query.due_by:
+                    break
+                if facts is not None and matches(stream, facts):
+                    found.append((stream, facts))
+                    if query.limit is not None and len(found) > query.limit:
+                        break
+        return found
+
+    def _refresh(self) -> None:
+        fd = self._opened()
+        if not self._disk.has_name(fd):
+            self._close()
+            fd = self._opened()
+        self._read_on(fd)
+        if self._lines > len(self._entries) // 4 + _SPARE_LINES:
+            self._rewrite()
 
     def start_anew(self) -> None:
         """In a process that was forked: open the file anew, for locks belong to an opening."""
@@ -223,7 +254,7 @@ class Index:
         The same object, as long as nothing has changed.
         """
         with self._lock:
-            self.entries()
+            self._refresh()
             if self._in_order is None:
                 self._in_order = self._live()
             return self._in_order
@@ -244,7 +275,7 @@ class Index:
             self._read_bytes = self._lines = 0
             self._rest = b""
             self._entries = {}
-            self._in_order = None
+            self._in_order = self._to_wake = None
         return self._fd
 
     def _close(self) -> None:
@@ -262,9 +293,30 @@ class Index:
         self._rest = data[whole:]
         if self._rest:
             data = data[:whole]
-        _join(self._entries, _newest(data))
+        self._join(_newest(data))
         self._lines += data.count(_LINE)
         self._in_order = None
+
+    def _join(self, read: dict[str, IndexEntry]) -> None:
+        """Add what was read further on in the same file."""
+        if not self._entries:
+            self._entries, self._to_wake = read, None
+            return
+        for stream, entry in read.items():
+            before = self._entries.get(stream)
+            if _counts(entry, before):
+                self._entries[stream] = entry
+                self._wake_at(_due_place(before), _due_place(entry))
+
+    def _wake_at(
+        self, before: tuple[datetime, str] | None, now: tuple[datetime, str] | None
+    ) -> None:
+        if self._to_wake is None or before == now:
+            return
+        if before is not None:
+            del self._to_wake[bisect_left(self._to_wake, before)]
+        if now is not None:
+            insort(self._to_wake, now)
 
     def _rewrite(self) -> None:
         disk, old = self._disk, self._fd
@@ -290,7 +342,7 @@ class Index:
         disk.rename(name, INDEX, self._root)
         # The lines that were written after we read, and before the file lost its name.
         late = _newest(disk.read_all(old, self._read_bytes - len(self._rest)))
-        _join(self._entries, late)
+        self._join(late)
         for stream in late:
             disk.write(new, _line(_copy(self._entries[stream])))
 
