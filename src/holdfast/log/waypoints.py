@@ -246,7 +246,7 @@ def decode_head(stored: bytes, seq: int) -> Any:
     if data is None:
         return None
     try:
-        is_packed = data[:1] != b"{"  # those of 0.1 are not
+        is_packed = data[:1] != b"{"  # older ones are not
         head = decoder(head_kind())(zlib.decompress(data) if is_packed else data)
     except (Illegible, zlib.error):
         return None
