@@ -381,3 +381,32 @@ def one_step(number: int) -> int:
 @task
 def many_steps(count: int) -> int:
     return sum(one_step(number) for number in range(count))
+
+
+texts = Random(7)
+
+
+@step
+def said(messages: list[dict[str, str]]) -> str:
+    return f"{len(messages)} {texts.randbytes(600).hex()}"
+
+
+@task
+def talked(turns: int) -> int:
+    messages: list[dict[str, str]] = []
+    for _ in range(turns):
+        messages.append({"role": "assistant", "content": said(messages)})
+    return len(messages)
+
+
+def test_the_messages_of_a_conversation_are_in_the_log_and_not_once_more_in_waypoints(often):
+    with Holdfast("memory://") as hf:
+        hf.run(talked, 60, id="t-1")
+        events = list(read_events(hf.store, STREAM))
+        assert sum(getattr(event, "copied", ()) != () for event in events) > 40
+        state_upto(hf.store, STREAM, len(events), 8)  # it goes by those of the writer
+        derived = hf.store.get_side([STREAM], "derived")
+        lists = [post.data for post in derived if post.name.endswith(".lists")]
+        assert lists and sum(map(len, lists)) < 60 * 200, "a message packs to 600 bytes"
+        for seq in range(1, len(events) + 1, 7):
+            must_be_the_fold(state_upto(hf.store, STREAM, seq, 8), events[:seq])

@@ -339,6 +339,19 @@ def test_damage_in_one_log_does_not_keep_the_files_of_others(tmp_path):
     assert not (task_folder(tmp_path, "bad") / "status.md").exists()
 
 
+def test_where_many_tasks_begin_at_once_the_files_of_most_wait_for_the_next_time(tmp_path):
+    with Holdfast(tmp_path, projections=False) as hf:
+        for number in range(20):
+            hf.run(plans_and_acts, ["a"], id=f"many-{number}")
+        projector = Projector(hf.store, tmp_path)
+        projector.changed |= {f"tasks/many-{number}" for number in range(20)}
+        projector.write(at_once=True)
+        assert (len(projector.changed), projector.problem) == (12, "")
+        assert len(list(tmp_path.glob("tasks/*/status.md"))) == 8
+        projector.close()
+    assert len(list(tmp_path.glob("tasks/*/status.md"))) == 20
+
+
 def test_a_task_can_be_deleted_and_made_anew_while_its_files_are_kept(tmp_path):
     with Holdfast(tmp_path) as hf:
         hf.projections.every_s = 0.0

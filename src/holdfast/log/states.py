@@ -26,9 +26,18 @@ from holdfast.core import conversation
 from holdfast.core import memories as remembering
 from holdfast.core.conversation import Conversation
 from holdfast.core.decoding import NONSENSE, Illegible, decode, decoder
-from holdfast.core.events import AnyEvent, MemoryBegan, Pinned, Rewound, SessionBegan, Summarized
+from holdfast.core.events import (
+    AnyEvent,
+    ListGrew,
+    MemoryBegan,
+    Pinned,
+    Rewound,
+    SessionBegan,
+    Summarized,
+)
 from holdfast.core.facts import Facts, facts_of, facts_of_session
 from holdfast.core.kinds import MEMORY, SESSION, kind_of
+from holdfast.core.lists import with_results
 from holdfast.core.memories import Memories
 from holdfast.core.state import Call, Later, State
 from holdfast.errors import BadInput, LogDamaged, StoreError
@@ -506,6 +515,9 @@ class Records:
         self._totals, self._places = parts.totals, parts.places
         self._number = number
         self._split: dict[tuple[str, int], list[Raw]] = {}
+        self._lists: dict[int, list[ListGrew]] = {}
+        """By waypoint: its lists, whole. They are asked for one by one, and each may take two
+        lines of the log; these stand together."""
         self._folded: State | None = None
 
     def load(self, name: str, places: Sequence[int]) -> list[Any]:
@@ -515,11 +527,20 @@ class Records:
         self._fetch(name, missing)
         if any((name, number) not in self._split for number in numbers):
             return self._from_log(name, places)
+        if name == "lists":
+            return [self._lists_of(number)[index] for number, index in map(place_in, places)]
         found = []
         for place in places:
             number, index = place_in(place)
             found.append(decode_record(name, self._split[name, number][index]))
         return self._with_values(name, found)
+
+    def _lists_of(self, number: int) -> list[ListGrew]:
+        if number not in self._lists:
+            split = self._split["lists", number]
+            found = [decode_record("lists", each) for each in split]
+            self._lists[number] = self._with_values("lists", found)
+        return self._lists[number]
 
     def _fetch(self, name: str, numbers: list[int]) -> None:
         if not numbers:
@@ -544,17 +565,33 @@ class Records:
     def _with_values(self, name: str, records: list[Any]) -> list[Any]:
         """Records with the large values that stand in the log."""
         wanted = [elsewhere(name, record) for record in records]
-        seqs = sorted({seq for fields in wanted for seq, _ in fields.values() if seq})
-        lines = {seq: _fields(line) for seq, line in self._lines(seqs)}
+        seqs = {seq for fields in wanted for seq, _ in fields.values() if seq}
+        if name == "lists":
+            seqs |= {seq for record in records for _, _, seq in record.copied}
+        lines = {seq: _fields(line) for seq, line in self._lines(sorted(seqs))}
 
         def value(seq: int, text: str) -> Raw:
             return lines[seq][text] if seq else Raw(text.encode())
 
-        return [
+        found = [
             replace(record, **{each: value(*at) for each, at in fields.items()})
             if fields
             else record
             for record, fields in zip(records, wanted, strict=True)
+        ]
+        if name != "lists":
+            return found
+
+        def result_of(path: str, seq: int) -> bytes:
+            return bytes(lines[seq]["result"])
+
+        return [
+            replace(
+                each, items=Raw(with_results(bytes(each.items), each.copied, result_of)), copied=()
+            )
+            if each.copied
+            else each
+            for each in found
         ]
 
     def _lines(self, seqs: Sequence[int]) -> Iterator[tuple[int, bytes]]:

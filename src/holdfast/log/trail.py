@@ -14,6 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Raw, Struct
+from msgspec.structs import replace
 
 from holdfast.core import events as e
 from holdfast.core.events import AnyEvent, Rewound
@@ -68,6 +69,10 @@ _LARGE: dict[type, str] = {
 """The fields that may hold what a call or a list of the state holds, and may be large."""
 
 
+_RECENT = 256
+"""A writer looks for what a list shares with no more results than that."""
+
+
 class Waypoint(Struct, frozen=True):
     """A waypoint as it is to be stored: its parts, by name."""
 
@@ -94,6 +99,10 @@ class Trail:
     def __init__(self, state: State, every: int = EVERY) -> None:
         self._every = every
         self._large: dict[int, tuple[int, str, Raw]] = {}
+        self._grown: dict[str, e.ListGrew] = {}
+        """The lists since the last waypoint that share results with calls, as they were written."""
+        self._results: dict[int, None] = {}
+        """The last events that have a `result`, from which a list may be read back."""
         self._places: dict[str, dict[str, int]] = {name: {} for name in RECORDS}
         self._totals: dict[int, bytes] = {}
         self._open: Tracked[None] = Tracked()
@@ -139,6 +148,13 @@ class Trail:
                 data = bytes(value)
                 if len(data) > LARGE_BYTES or data.startswith(ELSEWHERE):
                     self._large[id(value)] = (seq, name, value)
+        if isinstance(event, e.ListGrew):
+            if event.copied and all(at in self._results for _, _, at in event.copied):
+                self._grown[event.digest] = event
+        elif isinstance(getattr(event, "result", None), Raw):
+            self._results[seq] = None
+            if len(self._results) > _RECENT:
+                del self._results[next(iter(self._results))]
         if seq % self._every == 0:
             self._make(state, seq, total)
 
@@ -149,10 +165,11 @@ class Trail:
         for name in RECORDS:
             values, its = getattr(state, name), changes[name]
             if its.put:
-                changed = [values[key] for key in its.put]
+                changed = [self._as_written(values[key]) for key in its.put]
                 records = encode_records(name, changed, self._large, sure=self._is_whole)
                 parts[name] = sealed(total, name, records)
             self._place(name, number, its)
+        self._grown.clear()
         changes["open"] = self._note_open(state, changes["calls"])
         self._totals[number] = total
         level = level_of(number)
@@ -161,6 +178,13 @@ class Trail:
         parts["head"] = encode_head(self._head(state, seq, total, before))
         self.made.append(Waypoint(seq, parts))
         self._reset(level, seq, total, state)
+
+    def _as_written(self, record: Any) -> Any:
+        """A record, without the results that stand in the log already if it is a list."""
+        event = self._grown.get(record.digest) if isinstance(record, e.ListGrew) else None
+        if event is None or event.seq != record.seq or not isinstance(record.items, Raw):
+            return record
+        return replace(record, items=event.items, copied=event.copied)
 
     def _reached(
         self, number: int, total: bytes, state: State, changes: Mapping[str, KeyChanges]

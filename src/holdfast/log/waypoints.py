@@ -10,7 +10,8 @@ where 16^k is the greatest power of 16 that divides n: number 53 goes on from 52
     lists   the long lists that did
 
 A place is a number: that of the waypoint, and which of its records. Large arguments and results are
-not stored again: what stands for them says which event of the log holds them.
+not stored again: what stands for them says which event of the log holds them. A list names the
+results that its items share with calls, as its event does.
 
 They are made of the log, and say which: with the sum of the line that they stand after, that of the
 one they go on from, and those of the records they name. Each part is sealed with the sum it
@@ -52,7 +53,7 @@ _SHIFT = 24
 MOST_RECORDS = 1 << _SHIFT
 _SEAL_BYTES = 16
 _QUICKLY = 1
-"""Records are packed: that makes a sixth of them. Heads are not, as many are read at once."""
+"""Records are packed, which makes a sixth of them, and heads, which makes half."""
 
 T = TypeVar("T")
 
@@ -235,7 +236,7 @@ def _seal(total: bytes, part: str, data: bytes) -> bytes:
 def encode_head(head: Any) -> bytes:
     """A head as it is stored: it names its own sum, which is what it is sealed with."""
     total = head.total.encode()
-    return bytes(total + sealed(total, "head", _encode(head)))
+    return bytes(total + sealed(total, "head", zlib.compress(_encode(head), _QUICKLY)))
 
 
 def decode_head(stored: bytes, seq: int) -> Any:
@@ -245,8 +246,9 @@ def decode_head(stored: bytes, seq: int) -> Any:
     if data is None:
         return None
     try:
-        head = decoder(head_kind())(data)
-    except Illegible:
+        is_packed = data[:1] != b"{"  # older ones are not
+        head = decoder(head_kind())(zlib.decompress(data) if is_packed else data)
+    except (Illegible, zlib.error):
         return None
     is_it = head.format == FORMAT and head.seq == seq and head.total.encode() == total
     return head if is_it else None

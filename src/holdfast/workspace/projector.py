@@ -3,8 +3,9 @@
 One thread of its own, which the store wakes when something was appended. It is never in the way of
 a step: after it has written, it waits a moment, so that much is written at once; it works in small
 pieces; and it rests for many times as long as it worked. The first event after a rest is written
-without waiting, so a task that is killed as it begins has its files, too. The rest is written when
-the workspace is closed.
+without waiting, so a task that is killed as it begins has its files, too. Where many begin at once,
+most of them wait: to make four files for each holds up their logs. The rest is written when the
+workspace is closed.
 
 Nothing that goes wrong here disturbs a task. A failure is told by `problem`, and the write is tried
 again.
@@ -18,6 +19,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,6 +43,8 @@ _SHARE = 0.04
 """How much of the time it may work: it has to leave the interpreter to the tasks."""
 _PIECE_S = 0.001
 _MOST_EVENTS = 5000
+_AT_ONCE = 8
+"""How many tasks have their files written without waiting."""
 _REMEMBERED = 1000
 """How many tasks are gone on with; another one is read from its beginning."""
 _LAST_S = 2.0
@@ -131,7 +135,7 @@ class Projector:
         process that has just begun may fork, which must not meet an import half-way.
         """
         problem = ""
-        for stream in list(self.changed):
+        for stream in islice(list(self.changed), _AT_ONCE if at_once else None):
             if until is not None and time.monotonic() > until:
                 return
             if until is None and self._closing.is_set():
