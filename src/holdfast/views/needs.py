@@ -15,6 +15,7 @@ from holdfast.core.plan import WORKED_OFF
 from holdfast.core.state import FINISHED, Call, CallStatus, Status
 from holdfast.engines.routing import driven_by
 from holdfast.log.reading import stream_of
+from holdfast.log.store_calls import holder_of
 from holdfast.stores.listing import Filters, query_of, walk
 from holdfast.stores.port import Store
 from holdfast.views.task import TaskView
@@ -72,11 +73,12 @@ def at_work(store: Store, view: TaskView) -> str | None:
     """
     if view.status in FINISHED:
         return None
-    holder = store.holder(stream_of(view.id))
+    holder = holder_of(store, stream_of(view.id))
     if holder is not None or not is_worked_off(view):
         return holder
     wanted: Filters = {"parent": view.id, "status": _OPEN}
-    found = ((s, store.holder(s)) for s in walk(store, query_of(TASK, wanted, Filters, Status), {}))
+    inner = walk(store, query_of(TASK, wanted, Filters, Status), {})
+    found = ((stream, holder_of(store, stream)) for stream in inner)
     told = [f"{who} ({id_of(stream)})" for stream, who in found if who is not None]
     return ", ".join(told) or None
 
