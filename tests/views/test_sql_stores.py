@@ -78,7 +78,7 @@ def test_who_holds_a_task_is_told_and_until_when(new_url, kind):
         assert who == hf.task("t").state.owner
         left_s = (datetime.fromisoformat(until) - begun).total_seconds()
         assert 30 < left_s < 120
-        assert hf.sql("select at_work, lease_until from tasks").rows == [(None, None)]
+        assert list(hf.sql("select at_work, lease_until from tasks").rows) == [(None, None)]
 
 
 # Forks

@@ -358,6 +358,8 @@ class Worker:
             if limit is not None and self._count(found.task) >= limit:
                 return None
             spec = registry.task(found.task)
+            if spec.lacks is not None and (why := spec.lacks(found.labels)):
+                raise CodeMissing(why)
         except CodeMissing as error:
             if found is not None and found.wake_at is not None:
                 self._note_missing(stream.removeprefix(_TASKS), found.wake_at, now, error)
