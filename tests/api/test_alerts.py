@@ -226,6 +226,29 @@ def test_a_worker_looks_for_alerts_while_it_runs(hf, monkeypatch):
     assert [alert.task for alert in told] == ["boat-1"]
 
 
+def test_a_worker_without_the_hook_leaves_an_alert_to_one_that_has_it(hf, monkeypatch):
+    told: list[Alert] = []
+    hf.on("failed", do=told.append, name="pager")
+    hf.watch()
+    hf.start(founders, id="boat-1")
+    work(hf)
+    hf.watch()
+    work(hf)
+    assert [alert.task for alert in told] == ["boat-1"]
+    hf.retry("boat-1", worker=True)
+    said: list[str] = []
+    with monkeypatch.context() as elsewhere:
+        work(hf)
+        hf.watch()
+        elsewhere.setattr("holdfast.api.alerts._hooks", {})
+        Worker(hf, say=said.append).run_until_idle()
+        [waits] = [task for task in hf.tasks(type=ALERT) if task.status != "completed"]
+        assert (waits.status, waits.state.claims, waits.state.calls) == ("pending", 0, {})
+        assert [line for line in said if "no hook 'pager'" in line]
+    work(hf)
+    assert len(told) == 2
+
+
 def test_settings_name_who_is_told_and_what_is_kept(tmp_path, monkeypatch):
     from holdfast.api.settings import add_hooks, retention_of
 

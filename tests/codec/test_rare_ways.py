@@ -17,13 +17,11 @@ from msgspec import Raw
 
 from holdfast import BadInput, Undecodable, Unserializable
 from holdfast.codec import Signature, from_outside, shape_of, unchecked
-from holdfast.codec.classes import must_fit
+from holdfast.codec.change import Changed, compare
+from holdfast.codec.classes import must_fit, schema_of, taken_apart
 from holdfast.codec.pydantic_types import PydanticAdapter
-from holdfast.codec.readable import readable, readable_json
-from holdfast.codec.sameness import Changed, compare
 from holdfast.codec.scalars import MAX_DEPTH, Misfit
-from holdfast.codec.schemas import schema_of, taken_apart
-from holdfast.codec.tags import has_tags
+from holdfast.codec.tags import has_tags, readable, readable_json
 
 
 class Way(TypedDict):

@@ -10,6 +10,7 @@ import pytest
 
 from holdfast import Holdfast, StorageFailed, TaskBusy, current, step, task, tool
 from holdfast.errors import LeaseLost
+from holdfast.log.store_calls import holder_of
 from holdfast.stores.files import syncing as together
 from holdfast.stores.files.disk import Disk
 from holdfast.stores.files.store import FileStore
@@ -167,7 +168,7 @@ def test_who_is_cancelled_while_a_task_is_taken_hold_of_gives_it_back():
         store.may_go_on.set()
         with pytest.raises(asyncio.CancelledError):
             await run
-        return store.holder("tasks/t")
+        return holder_of(store, "tasks/t")
 
     with Holdfast(store) as hf:
         assert asyncio.run(cancelled(hf)) is None

@@ -49,7 +49,7 @@ def st_step(n: int) -> int:
 
 @step
 async def st_astep(n: int) -> int:
-    while end_second_first(n):
+    while end_second_first(n):  # noqa: ASYNC110 - each attempt has a loop of its own
         await asyncio.sleep(0.001)
     return n
 
@@ -61,12 +61,13 @@ def st_each() -> list[int]:
 
 @task
 async def st_async_each() -> list[int]:
-    return await each(st_step, [1, CODE["second"]], workers=CODE["workers"])
+    work: Any = each(st_step, [1, CODE["second"]], workers=CODE["workers"])
+    return list(await work)
 
 
 @task
 def st_nested() -> list[Any]:
-    return gather(lambda: gather(lambda: st_step(1)), _second)
+    return list(gather(lambda: gather(lambda: st_step(1)), _second))
 
 
 def _second() -> int:
@@ -82,7 +83,7 @@ async def _second_in_thread() -> int:
 
 @task
 async def st_threads() -> list[int]:
-    return await asyncio.gather(asyncio.to_thread(st_step, 1), _second_in_thread())
+    return list(await asyncio.gather(asyncio.to_thread(st_step, 1), _second_in_thread()))
 
 
 @task
@@ -107,7 +108,7 @@ async def st_coroutines() -> list[int]:
         note("between")
         return await st_astep(CODE["second"])
 
-    return await gather(st_astep(1), second())
+    return list(await gather(st_astep(1), second()))
 
 
 IN_THREADS = [st_each, st_async_each, st_nested, st_body_and_thread]

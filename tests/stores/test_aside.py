@@ -6,7 +6,7 @@ import pytest
 
 from holdfast import Holdfast, step, task
 from holdfast.errors import LogDamaged
-from holdfast.log.store_calls import acquire_one, inbox_of, post_to, sync_one
+from holdfast.log.store_calls import acquire_one, holder_of, inbox_of, post_to, sync_one
 from holdfast.stores.memory import Aside, MemoryStore
 from holdfast.stores.port import Facts
 
@@ -46,7 +46,7 @@ def test_what_is_written_stays_there_whoever_holds_the_stream_below(below):
     assert list(below.read(STREAM)) == [b"one", b"two"]
     assert list(below.blobs()) == []
     assert inbox_of(below, [STREAM]) == []
-    assert below.holder(STREAM) == "ada"
+    assert holder_of(below, STREAM) == "ada"
 
 
 def test_a_stream_may_have_other_lines_there(below):

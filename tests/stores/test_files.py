@@ -28,7 +28,7 @@ from holdfast import (
     tool,
 )
 from holdfast.log import chain
-from holdfast.log.store_calls import acquire_one, sync_one
+from holdfast.log.store_calls import acquire_one, holder_of, sync_one
 from holdfast.stores.files.disk import Disk
 from holdfast.stores.files.store import FileStore
 from tests.thorough import THOROUGH, some
@@ -539,7 +539,7 @@ time.sleep(60)
         assert child.stdout is not None
         child.stdout.readline()
         store = FileStore(folder)
-        assert store.holder("tasks/t") == "the child"
+        assert holder_of(store, "tasks/t") == "the child"
         child.kill()
         child.wait()
         assert store.holder("tasks/t") is None

@@ -23,6 +23,7 @@ from holdfast.errors import LogDamaged
 from holdfast.log.store_calls import (
     acquire_one,
     facts_of_all,
+    holder_of,
     inbox_of,
     post_to,
     streams_in,
@@ -97,7 +98,7 @@ def test_ten_thousand_tasks_are_open_at_once_with_1024_files(quick_folder):
             for n in (0, 5_000, 9_999):
                 with pytest.raises(TaskBusy):
                     acquire_one(other, f"tasks/t-{n}", "other", 60)
-                assert other.holder(f"tasks/t-{n}") == "me"
+                assert holder_of(other, f"tasks/t-{n}") == "me"
             process.communicate()
             assert process.returncode == 0
             assert len(list(streams_in(other, "tasks/"))) == 10_000
@@ -473,7 +474,7 @@ def test_a_lock_that_is_read_while_it_is_written_is_read_again(tmp_path):
     with opened(tmp_path / "w") as one, opened(tmp_path / "w", disk) as two:
         acquire_one(one, "tasks/t", "me", 60)
         disk.is_half = True
-        assert two.holder("tasks/t") == "me"
+        assert holder_of(two, "tasks/t") == "me"
         assert not disk.is_half
         disk.is_half = True
         with pytest.raises(TaskBusy, match="me"):
@@ -549,7 +550,7 @@ def test_a_workspace_of_an_older_version_goes_on(tmp_path):
         assert lease.epoch == 8
         store.append(lease, 1, [b"two"])
         sync_one(store, lease)
-        assert store.holder("tasks/t") == "me"
+        assert holder_of(store, "tasks/t") == "me"
         store.release([lease])
         (folder / "events.jsonl").unlink()
         with pytest.raises(LogDamaged, match="events were recorded here"):
@@ -577,7 +578,7 @@ def test_a_living_process_of_an_older_version_is_respected_until_its_lease_runs_
     folder = old_workspace(tmp_path / "w", lock)
     with open(folder / "lock", "rb") as held, opened(tmp_path / "w") as store:
         fcntl.flock(held, fcntl.LOCK_EX)
-        assert store.holder("tasks/t") == "old"
+        assert holder_of(store, "tasks/t") == "old"
         with pytest.raises(TaskBusy, match="driven by old"):
             acquire_one(store, "tasks/t", "me", 60)
         os.utime(folder / "lock", (time.time() - 60,) * 2)

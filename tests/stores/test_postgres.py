@@ -16,7 +16,7 @@ import psycopg
 import pytest
 
 from holdfast import BadInput, Holdfast, NewerFormat, StorageFailed, TaskBusy, Worker
-from holdfast.log.store_calls import acquire_one, due_in, post_to, sync_one
+from holdfast.log.store_calls import acquire_one, due_in, holder_of, post_to, sync_one
 from holdfast.stores import open_store
 from holdfast.stores.port import Facts
 from holdfast.stores.postgres.database import SQL, VERSION, bring_up_to_date
@@ -475,7 +475,7 @@ def test_a_process_whose_presence_was_cut_keeps_its_tasks(store, postgres_url):
     assert cut_connections(postgres_url) >= 2
     until(lambda: store._presence.number != number, "it did not appear again")
     other = open_store(postgres_url)
-    until(lambda: other.holder(STREAM) == "alive", "its lease was not moved")
+    until(lambda: holder_of(other, STREAM) == "alive", "its lease was not moved")
     with pytest.raises(TaskBusy, match="alive"):
         acquire_one(other, STREAM, "taker", LONG_S)
     store.append(lease, 0, [b"one"])

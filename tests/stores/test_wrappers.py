@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.errors import BadInput, LeaseLost, TaskBusy
 from holdfast.log import chain
-from holdfast.log.store_calls import facts_of_all, inbox_of, post_to, streams_in, unpost
+from holdfast.log.store_calls import facts_of_all, holder_of, inbox_of, post_to, streams_in, unpost
 from holdfast.stores import open_store, secured
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.port import Facts, PagePlace, Query, Store
@@ -114,7 +114,7 @@ def test_sessions_keep_the_port_too_though_their_names_are_others_below(way, tmp
     streams = [f"sessions/S {n}" for n in range(5)]
     leases = store.acquire(streams, "me", 60.0)
     assert [lease.stream for lease in leases] == streams
-    assert [store.holder(stream) for stream in streams] == ["me"] * 5
+    assert [holder_of(store, stream) for stream in streams] == ["me"] * 5
     assert isinstance(store.acquire(streams[:1], "you", 60.0)[0], TaskBusy)
     for n, lease in enumerate(leases):
         store.append(lease, 0, [chain.seal(chain.ROOT, b'{"seq":1,"id":"S %d"}' % n)[0]],

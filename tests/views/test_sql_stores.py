@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,27 @@ def test_so_does_one_that_is_encrypted_or_signed(recorded, tmp_path, kind):
         recorded.copy_to(other)
         assert everything(other) == everything(recorded)
     assert not list(tmp_path.glob("*.db"))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_who_holds_a_task_is_told_and_until_when(new_url, kind):
+    with Holdfast(new_url(kind), lease_s=60) as hf:
+
+        @step
+        def sql_held() -> list[list[str]]:
+            rows = hf.sql("select at_work, lease_until from tasks").rows
+            return [[str(each) for each in row] for row in rows]
+
+        @task
+        def sql_holds() -> list[list[str]]:
+            return sql_held()
+
+        begun = datetime.now(UTC).replace(tzinfo=None)
+        [[who, until]] = hf.run(sql_holds, id="t")
+        assert who == hf.task("t").state.owner
+        left_s = (datetime.fromisoformat(until) - begun).total_seconds()
+        assert 30 < left_s < 120
+        assert list(hf.sql("select at_work, lease_until from tasks").rows) == [(None, None)]
 
 
 # Forks

@@ -16,17 +16,18 @@ import json
 import os
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from hashlib import sha256
 from typing import TYPE_CHECKING, Literal, get_args
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import force_setattr
 
 from holdfast.api.steps import tool
 from holdfast.api.tasks import task
-from holdfast.core.spec import IdempotencyKey, Retry
+from holdfast.core.spec import IdempotencyKey, Retry, task_spec
 from holdfast.core.state import FINISHED, Status
 from holdfast.errors import BadInput, HoldfastError, StoreError
 from holdfast.stores.listing import TaskRecord, page_of_tasks
@@ -40,6 +41,8 @@ REASONS: tuple[Reason, ...] = get_args(Reason)
 
 ALERT = "holdfast_alert"
 """The type of the tasks that deliver alerts."""
+HOOK = "hook"
+"""The label of such a task: the name of the hook that it tells."""
 BEGAN = "holdfast-alerts"
 """The id of the task by whose beginning it is known since when alerts are wanted."""
 
@@ -149,10 +152,9 @@ def _checked_url(url: str) -> str:
 )
 def deliver(alert: Alert, hook: str, *, key: IdempotencyKey = IdempotencyKey()) -> None:  # noqa: B008
     """Tell somebody, at least once."""
-    found = _hooks.get(hook)
-    if found is None:
-        raise HoldfastError(f"this worker has no hook {hook!r}: hf.on(…) or [tool.holdfast] has it")
-    found.tell(alert, key)
+    if why := _lacks({HOOK: hook}):
+        raise HoldfastError(why)
+    _hooks[hook].tell(alert, key)
 
 
 @task(name=ALERT)
@@ -160,6 +162,17 @@ def holdfast_alert(alert: Alert, hook: str) -> str:
     """The delivery of one alert to one hook."""
     deliver(alert, hook)
     return f"told of {alert.task}: {alert.reason}"
+
+
+def _lacks(labels: Mapping[str, str]) -> str:
+    """Why this process can't deliver an alert: it would spend the attempts of one that can."""
+    hook = labels.get(HOOK, "")
+    if hook in _hooks:
+        return ""
+    return f"this process has no hook {hook!r}: hf.on(…) or [tool.holdfast] has it"
+
+
+force_setattr(task_spec(holdfast_alert), "lacks", _lacks)
 
 
 @task(name="holdfast_alerts_began")
@@ -245,7 +258,7 @@ class Watch:
     def _start(self, alert: Alert, hook: Hook, key: str) -> int:
         # Named after what it is about: somebody else may have started it already.
         digest = sha256(f"{hook.name}\n{alert.task}\n{key}".encode()).hexdigest()[:20]
-        labels = {"alert": alert.reason, "hook": hook.name}
+        labels = {"alert": alert.reason, HOOK: hook.name}
         self._hf.options(id=f"alert-{digest}", labels=labels).start(
             holdfast_alert, alert, hook.name
         )

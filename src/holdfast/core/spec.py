@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar
 
@@ -139,6 +139,8 @@ class Spec(Struct, frozen=True, kw_only=True):
     """Whether an agent may call it beside the other calls of a turn."""
     limit: Limited | None = None
     """The limit that its calls share with those of others: how many, how often."""
+    lacks: Callable[[Mapping[str, str]], str] | None = None
+    """What this process lacks to run a task with such labels; '' if it lacks nothing."""
     is_tool: bool = False
     """Whether it touches the outside world: what its kind says."""
 

@@ -30,7 +30,7 @@ from holdfast.engines.queues import QueueLog
 from holdfast.errors import BadInput, HoldfastError
 from holdfast.log.namespaces import namespace_of
 from holdfast.log.reading import stream_of
-from holdfast.log.store_calls import streams_in
+from holdfast.log.store_calls import holder_of, streams_in
 
 if TYPE_CHECKING:
     from holdfast.engines.execution import Body
@@ -196,7 +196,7 @@ def _end(run: Run, path: str, used: int | None, refused_s: float) -> None:
 def _free_dead(log: QueueLog, store: Store) -> bool:
     """Free the places of calls that no process makes any more."""
     held = list(log.look().held.values())
-    gone = [p for p in held if store.holder(stream_of(p.key)) != p.by]
+    gone = [p for p in held if holder_of(store, stream_of(p.key)) != p.by]
     if not gone:
         return False
 

@@ -29,7 +29,7 @@ from holdfast.engines.routing import LOCAL, called, driven_by, driver_of, hand_o
 from holdfast.errors import BadInput, EngineConflict, EngineError, TaskBusy
 from holdfast.log.reading import pause, stream_of
 from holdfast.log.states import load
-from holdfast.log.store_calls import inbox_of, unpost
+from holdfast.log.store_calls import holder_of, inbox_of, unpost
 
 _MOVED = "moved-"
 """How the names of the messages begin that ask a task to go elsewhere."""
@@ -167,7 +167,7 @@ class _ForcedMove(_Move):
 
     def _must_all_be_free(self, state: State) -> None:
         stream = stream_of(state.id)
-        while driven_by(state) and (holder := self._holding.store.holder(stream)) is not None:
+        while driven_by(state) and (holder := holder_of(self._holding.store, stream)) is not None:
             self._wait(_is_held(state, holder))
         for child in _open_children(state):
             self._must_all_be_free(self._state_of(child))

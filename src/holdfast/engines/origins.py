@@ -38,7 +38,7 @@ from holdfast.log.ledger import session_ledger
 from holdfast.log.log import Log
 from holdfast.log.reading import fork_of, read_sums, session_stream, value_in
 from holdfast.log.states import load
-from holdfast.log.store_calls import acquire_one, sync_one
+from holdfast.log.store_calls import acquire_one, holder_of, sync_one
 from holdfast.stores.port import Lease, Store
 
 
@@ -243,7 +243,7 @@ def must_be_left(store: Store, original: str, fork: Lease) -> None:
     before this, so either that one has seen it, or this sees that one.
     """
     give_up_at = time.monotonic() + _PATIENCE_S
-    while _DELETES.search(store.holder(original) or "") and time.monotonic() < give_up_at:
+    while _DELETES.search(holder_of(store, original) or "") and time.monotonic() < give_up_at:
         time.sleep(_MOMENT_S)
     if next(store.read(original), None) is None:
         store.delete(fork)

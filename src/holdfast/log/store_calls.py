@@ -37,6 +37,12 @@ def sync_one(store: Store, lease: Lease) -> None:
             raise error
 
 
+def holder_of(store: Store, stream: str) -> str | None:
+    """The name of the holder at work on a stream now; None if nobody is."""
+    held = store.holder(stream)
+    return None if held is None else held.name
+
+
 # Streams, by what the store knows of them without reading a log.
 
 

@@ -16,12 +16,14 @@ from holdfast.stores.port import (
     DERIVED_NAME,
     Blob,
     Facts,
+    Holder,
     Lease,
     Page,
     Post,
     Query,
     SideKind,
     Store,
+    held_for,
 )
 
 
@@ -64,10 +66,11 @@ class MemoryStore(NothingLeft):
             self._mine.add(lease)
             return lease
 
-    def holder(self, stream: str) -> str | None:
+    def holder(self, stream: str) -> Holder | None:
         with self._lock:
             held = self._held.get(stream)
-            return held[0].owner if held and time.monotonic() < held[1] else None
+            left_s = held[1] - time.monotonic() if held else 0.0
+            return held_for(held[0].owner, left_s) if held and left_s > 0 else None
 
     def renew(self, lease: Lease) -> None:
         with self._lock:

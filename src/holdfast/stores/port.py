@@ -50,6 +50,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Literal, Protocol
 
 from msgspec import Struct
@@ -64,6 +65,7 @@ __all__ = [
     "MOST_LABELS",
     "Blob",
     "Facts",
+    "Holder",
     "Lease",
     "Leftovers",
     "Page",
@@ -72,6 +74,7 @@ __all__ = [
     "Query",
     "SideKind",
     "Store",
+    "held_for",
 ]
 
 
@@ -83,6 +86,23 @@ class Lease(Struct, frozen=True, eq=False):
     epoch: int
     head: int | None = None
     """How many lines the stream had when the lease was taken, where the store says so."""
+
+
+class Holder(Struct, frozen=True):
+    """The holder of a lease, as others see it."""
+
+    name: str
+    until: datetime | None = None
+    """When the lease ends unless it is renewed, where the store knows."""
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def held_for(name: str, left_s: float) -> Holder:
+    """A holder whose lease is good for so many seconds from now."""
+    # A row that somebody spoiled may say anything.
+    return Holder(name, datetime.now(UTC) + timedelta(seconds=min(left_s, 1e9)))
 
 
 SideKind = Literal["inbox", "derived"]
@@ -136,7 +156,7 @@ class Store(Protocol):
         a stream that is named twice the second is busy.
         """
 
-    def holder(self, stream: str) -> str | None:
+    def holder(self, stream: str) -> Holder | None:
         """The holder at work on a stream now, as far as can be told without disturbing it."""
 
     def renew(self, lease: Lease) -> None:

@@ -14,6 +14,7 @@ from holdfast.errors import StoreError
 from holdfast.stores.port import (
     Blob,
     Facts,
+    Holder,
     Lease,
     Leftovers,
     Page,
@@ -49,7 +50,7 @@ class Wrapped:
     ) -> Sequence[Lease | StoreError]:
         return self.inner.acquire(streams, owner, lease_s)
 
-    def holder(self, stream: str) -> str | None:
+    def holder(self, stream: str) -> Holder | None:
         return self.inner.holder(stream)
 
     def renew(self, lease: Lease) -> None:

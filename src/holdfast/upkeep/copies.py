@@ -36,7 +36,7 @@ from holdfast.errors import BadInput, HoldfastError, StoreError, TaskBusy, TaskN
 from holdfast.log.log import Log, open_log
 from holdfast.log.reading import stream_of
 from holdfast.log.states import lines_of, load
-from holdfast.log.store_calls import inbox_of, post_to, unpost
+from holdfast.log.store_calls import holder_of, inbox_of, post_to, unpost
 from holdfast.log.values import MAX_VALUE_BYTES
 from holdfast.stores import open_store
 from holdfast.stores.listing import forks_of
@@ -197,7 +197,7 @@ class Copying:
         state = load(store, id)
         if state.status not in FINISHED:
             must_be_here(state, "copied")  # its engine would look for it where it was
-            holder = store.holder(stream)
+            holder = holder_of(store, stream)
             if holder is not None:
                 raise TaskBusy(
                     f"task {id!r} is being driven by {holder}: pause it (`holdfast pause`), and "

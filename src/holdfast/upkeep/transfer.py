@@ -34,7 +34,7 @@ from holdfast.errors import BadInput, Conflict, LogDamaged, StoreError, TaskBusy
 from holdfast.log import chain
 from holdfast.log.reading import lineage, must_have_its_past
 from holdfast.log.states import facts_in, lines_of, load_any, status_in
-from holdfast.log.store_calls import acquire_one, sync_one
+from holdfast.log.store_calls import acquire_one, holder_of, sync_one
 from holdfast.log.values import Reference, blob_of, references
 from holdfast.stores.port import Facts, Lease, Store
 from holdfast.upkeep.families import CopiedLog, Told, What, sessions_needed, told_by
@@ -469,7 +469,7 @@ def _is_needed(id: str, tasks: Told, sessions: Told) -> bool:
 
 def must_be_two(source: Store, target: Store, stream: str, owner: str) -> None:
     """Refuse two names of one store: the holder of a log here holds it there too."""
-    if target.holder(stream) == owner:
+    if holder_of(target, stream) == owner:
         raise BadInput(f"{source.url} and {target.url} are one and the same store")
 
 

@@ -25,7 +25,7 @@ from holdfast.history.snapshots import Snapshot, Tag, snapshot_of, tags
 from holdfast.log.places import When
 from holdfast.log.reading import read_events, stream_of
 from holdfast.log.states import load, load_newest
-from holdfast.log.store_calls import inbox_of
+from holdfast.log.store_calls import holder_of, inbox_of
 from holdfast.stores.listing import Filters, query_of, walk
 from holdfast.stores.port import Store
 
@@ -278,11 +278,12 @@ def at_work(store: Store, view: TaskView) -> str | None:
     """
     if view.status in FINISHED:
         return None
-    holder = store.holder(stream_of(view.id))
+    holder = holder_of(store, stream_of(view.id))
     if holder is not None or not is_worked_off(view):
         return holder
     wanted: Filters = {"parent": view.id, "status": _OPEN}
-    found = ((s, store.holder(s)) for s in walk(store, query_of(TASK, wanted, Filters, Status), {}))
+    inner = walk(store, query_of(TASK, wanted, Filters, Status), {})
+    found = ((stream, holder_of(store, stream)) for stream in inner)
     told = [f"{who} ({id_of(stream)})" for stream, who in found if who is not None]
     return ", ".join(told) or None
 

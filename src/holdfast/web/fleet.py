@@ -23,6 +23,7 @@ from holdfast.core.usage import Spent
 from holdfast.core.words import cut
 from holdfast.errors import HoldfastError, StoreError
 from holdfast.log.reading import stream_of
+from holdfast.log.store_calls import holder_of
 from holdfast.stores.listing import TaskRecord, page_of_tasks
 from holdfast.stores.port import LONGEST_PAGE, Store
 from holdfast.views.stats import Stats, Totals, count_in
@@ -127,7 +128,7 @@ def _workers(store: Store, at_work: list[TaskRecord]) -> tuple[list[Data], Data]
     stopped = sleeping = 0
     for record in at_work[:_MOST_LOOKED_AT]:
         with suppress(StoreError):
-            owner = store.holder(stream_of(record.id))
+            owner = holder_of(store, stream_of(record.id))
             if owner is not None:
                 held.setdefault(owner, []).append(record.id)
             elif stopped + sleeping < 200 and view_at(store, record.id).state.parked:
@@ -314,7 +315,7 @@ def mission(site: Site, asked: PageRequest) -> Data:
 def _tried(store: Store, tried: State) -> Data:
     if not tried.seq:
         return {"task": None, "task_status": None, "at_work": None, "updated_at": None}
-    holder = None if tried.status in FINISHED else store.holder(stream_of(tried.id))
+    holder = None if tried.status in FINISHED else holder_of(store, stream_of(tried.id))
     return {
         "task": tried.id,
         "task_status": tried.status,

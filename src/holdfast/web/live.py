@@ -20,6 +20,7 @@ from holdfast.api.async_forms import away
 from holdfast.engines.stream_follow import StreamFollow, StreamPart
 from holdfast.errors import HoldfastError, StoreError, TaskNotFound
 from holdfast.log.reading import stream_of
+from holdfast.log.store_calls import holder_of
 from holdfast.stores.listing import page_of_tasks
 from holdfast.web.asked import Failing, PageRequest, Site, encoded
 from holdfast.web.logs import event_rows, head_of, state_at
@@ -66,7 +67,7 @@ class _Task:
         store, id, told = self._site.hf.store, self._id, list[bytes]()
         try:
             head = head_of(store, id)
-            holder = store.holder(stream_of(id))
+            holder = holder_of(store, stream_of(id))
             is_new = head > self._after or self._stood is None
             stood = self._stood[0] if self._stood is not None else ""
             status: str = state_at(store, id, None).status if is_new else stood

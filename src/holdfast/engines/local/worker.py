@@ -50,7 +50,7 @@ from holdfast.errors import (
 )
 from holdfast.log.reading import TellsNews, first_event, stream_of
 from holdfast.log.states import load, read_facts
-from holdfast.log.store_calls import due_in
+from holdfast.log.store_calls import due_in, holder_of
 from holdfast.stores.port import Facts, Store
 
 if TYPE_CHECKING:
@@ -359,6 +359,8 @@ class Worker:
             if limit is not None and self._count(found.task) >= limit:
                 return None
             spec = registry.task(found.task)
+            if spec.lacks is not None and (why := spec.lacks(found.labels)):
+                raise CodeMissing(why)
         except CodeMissing as error:
             if found is not None and found.wake_at is not None:
                 self._note_missing(stream.removeprefix(_TASKS), found.wake_at, now, error)
@@ -369,7 +371,7 @@ class Worker:
         except HoldfastError as error:
             self._pass_by(stream.removeprefix(_TASKS), f"{error}")
             return None
-        holder = self._store.holder(stream)
+        holder = holder_of(self._store, stream)
         if holder is not None:
             # Our own process holds it for a moment only, to tell it something.
             ours = holder == self._holding.owner
@@ -588,7 +590,7 @@ class Local:
             return None
         if state.status in FINISHED:
             return Driven(job.id, "ended", LOCAL, started_at=state.created_at)
-        holder = self.store.holder(stream)
+        holder = holder_of(self.store, stream)
         if holder is None:
             return None
         return Driven(job.id, "running", LOCAL, started_at=state.created_at, detail=holder)

@@ -429,12 +429,12 @@ class Catalog:
         except OSError:
             return False
         try:
-            lock = locks.at_work(self._disk, self._root, inner)
+            held = locks.at_work(self._disk, self._root, inner)
         except OSError:
             return False
         finally:
             self._disk.close(inner)
-        if lock is None or lock.size is None:
+        if held is None or (lock := held[0]).size is None:
             return False
         return entry.size > lock.size or (entry.size == lock.size and not entry.early)
 

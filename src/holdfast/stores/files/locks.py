@@ -236,8 +236,9 @@ def was_started(data: bytes) -> bool:
     return lock is not None and lock.started
 
 
-def at_work(disk: Disk, root: int, folder: int) -> Lock | None:
-    """The lock of the holder of a stream, as far as can be told without disturbing it."""
+def at_work(disk: Disk, root: int, folder: int) -> tuple[Lock, float] | None:
+    """The lock of the holder of a stream, as far as can be told without disturbing it, and for how
+    many seconds its lease is good."""
     fd = disk.open(LOCK, folder, os.O_RDONLY | NO_WAIT)
     try:
         _, lock = _read(disk, fd)
@@ -249,7 +250,8 @@ def at_work(disk: Disk, root: int, folder: int) -> Lock | None:
             is_held, renewed_at = seen.is_held and seen.is_alive, seen.renewed_at
         else:
             return None
-        return lock if is_held and time.time() - renewed_at <= lock.lease_s else None
+        left_s = lock.lease_s - (time.time() - renewed_at)
+        return (lock, left_s) if is_held and left_s >= 0 else None
     finally:
         disk.close(fd)
 

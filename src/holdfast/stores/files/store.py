@@ -37,7 +37,7 @@ from holdfast.stores.files.folder import failed, safe_name, way_to
 from holdfast.stores.files.held import Descriptors, Mail, Syncing
 from holdfast.stores.files.locks import LOG, HeldFile, TakenStream
 from holdfast.stores.held import each
-from holdfast.stores.port import Facts, Lease
+from holdfast.stores.port import Facts, Holder, Lease, held_for
 
 _MOMENT_S = 30.0
 """For what is held only while a name is cleared for another stream."""
@@ -136,13 +136,13 @@ class FileStore(Syncing, Mail):
             disk.truncate(taken.log, end.size)
         disk.sync(taken.log)
 
-    def holder(self, stream: str) -> str | None:
+    def holder(self, stream: str) -> Holder | None:
         try:
             with self._folder(stream) as folder:
-                lock = locks.at_work(self._disk, self._root, folder)
+                held = locks.at_work(self._disk, self._root, folder)
         except OSError:
             return None
-        return lock.owner if lock is not None else None
+        return held_for(held[0].owner, held[1]) if held is not None else None
 
     def renew(self, lease: Lease) -> None:
         handle = self._handle(lease)

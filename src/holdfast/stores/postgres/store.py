@@ -33,7 +33,7 @@ from holdfast.stores.database import PAGE, DatabaseStore
 from holdfast.stores.files.blobs import say_mended
 from holdfast.stores.groups import Groups, start_anew_in_children
 from holdfast.stores.held import Held, HeldLines, Leases, busy, each, taken_over
-from holdfast.stores.port import BLOB_AGE_S, Blob, Facts, Lease, Post, Query
+from holdfast.stores.port import BLOB_AGE_S, Blob, Facts, Holder, Lease, Post, Query, held_for
 from holdfast.stores.postgres.database import (
     SQL,
     Connections,
@@ -118,9 +118,9 @@ class PostgresStore(DatabaseStore):
             for name, id, epoch, head in self._ask("take", streams=streams, **given)
         }
 
-    def holder(self, stream: str) -> str | None:
+    def holder(self, stream: str) -> Holder | None:
         rows = self._ask("holder", stream=stream)
-        return rows[0][0] if rows else None
+        return held_for(rows[0][0], rows[0][1] - rows[0][2]) if rows else None
 
     def renew(self, lease: Lease) -> None:
         held = self._leases.of(lease)

@@ -30,7 +30,7 @@ from holdfast.core.decoding import Illegible, decode
 from holdfast.core.kinds import TASK, Kind, final_name, id_of, kind_of
 from holdfast.errors import StoreError
 from holdfast.stores import finding
-from holdfast.stores.port import Facts, Lease, Page, Post, Query, SideKind, Store
+from holdfast.stores.port import Facts, Holder, Lease, Page, Post, Query, SideKind, Store
 from holdfast.stores.sealed.boxes import Box, Digests
 from holdfast.stores.sealed.keys import derived
 from holdfast.stores.wrapped import Wrapped
@@ -121,7 +121,7 @@ class HiddenNames(Wrapped):
     def _below(self, lease: Lease) -> Lease:
         return self._leases.get(lease, lease)
 
-    def holder(self, stream: str) -> str | None:
+    def holder(self, stream: str) -> Holder | None:
         return self.inner.holder(self.names.hidden(stream))
 
     def renew(self, lease: Lease) -> None:

@@ -26,7 +26,7 @@ from holdfast.stores.files import holders as alive
 from holdfast.stores.files.blobs import say_mended
 from holdfast.stores.groups import start_anew_in_children
 from holdfast.stores.held import Leases, busy, each, taken_over
-from holdfast.stores.port import BLOB_AGE_S, Blob, Facts, Lease, Post, Query
+from holdfast.stores.port import BLOB_AGE_S, Blob, Facts, Holder, Lease, Post, Query, held_for
 from holdfast.stores.sqlite.database import connect, failed, patiently, prepare, size_of
 from holdfast.stores.sqlite.rows import columns_of, facts_in, find_statement, micros_of
 from holdfast.stores.sqlite.writer import SQL, Writer, tell
@@ -97,10 +97,10 @@ class SqliteStore(DatabaseStore):
         conn.execute(SQL["take"], {**given, "id": id})
         return id, epoch + 1, head
 
-    def holder(self, stream: str) -> str | None:
+    def holder(self, stream: str) -> Holder | None:
         for row in self._look("holder", stream=stream):
-            if _is_at_work(row[3:], time.time()):
-                return str(row[3])
+            if _is_at_work(row[3:], now := time.time()):
+                return held_for(row[3], row[6] - now)
         return None
 
     def renew(self, lease: Lease) -> None:

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from holdfast.errors import Conflict, LeaseLost
-from holdfast.log.store_calls import acquire_one, facts_of_all, streams_in, sync_one
+from holdfast.log.store_calls import acquire_one, facts_of_all, holder_of, streams_in, sync_one
 from holdfast.stores.port import Store
 from holdfast.testing.contract import (
     HOSTILE_NAMES,
@@ -348,7 +348,7 @@ class Reading:
             for name in HOSTILE_NAMES:
                 line = b'{"id":%s}' % msgspec.json.encode(name)
                 assert list(reader.read(f"tasks/{name}")) == [line]
-                assert reader.holder(f"tasks/{name}") == "me"
+                assert holder_of(reader, f"tasks/{name}") == "me"
 
     def test_a_prefix_is_taken_literally(self, store: Store) -> None:
         streams = ["tasks/a", "tasks/ab", "tasks/a_b", "tasks/a%b", "tasks/A", "tasks/b"]

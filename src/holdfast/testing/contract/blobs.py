@@ -15,6 +15,7 @@ from holdfast.log.store_calls import (
     acquire_one,
     due_in,
     facts_of_all,
+    holder_of,
     inbox_of,
     post_to,
     streams_in,
@@ -154,7 +155,7 @@ class Deleting:
             for stream in others:
                 assert list(reader.read(stream)) == lines_of(stream, 2)
                 assert [post.name for post in inbox_of(reader, [stream])] == ["m"]
-                assert reader.holder(stream) == "me"
+                assert holder_of(reader, stream) == "me"
                 assert stream in dict(due_in(reader, stream, AT))
             assert reader.get_blob(digest) == b"kept"
         for lease in leases.values():

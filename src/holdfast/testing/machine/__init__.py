@@ -26,6 +26,7 @@ from holdfast.log.store_calls import (
     acquire_one,
     due_in,
     facts_of_all,
+    holder_of,
     inbox_of,
     post_to,
     streams_in,
@@ -99,7 +100,7 @@ class Writing(Story):
     def acquire(self, who: int, name: str, lasts: bool) -> None:
         """Take a stream: one that is free, that is held, or whose holder hangs or died."""
         stream, process = self.prefix + name, self.process(who)
-        known, holder = self.streams[stream], self.root.holder(stream)
+        known, holder = self.streams[stream], holder_of(self.root, stream)
         given = (stream, f"owner {next(self.numbers)}", LONG_S if lasts else SHORT_S)
         expected = outcome(acquire_one, process.model, *given)
         found = outcome(acquire_one, process.real, *given)
@@ -272,9 +273,9 @@ class Looking(Story):
         must_be_prefix(f"read({stream!r}, backwards=True), reversed", back, lines, at_least)
 
     def _ask_for_the_holder(self, stream: str, process: Process) -> None:
-        holder = self.root.holder(stream)
+        holder = holder_of(self.root, stream)
         allowed = {holder} if holder is not None else {None, self.streams[stream].owner}
-        must_be_one_of(f"holder({stream!r})", process.real.holder(stream), allowed)
+        must_be_one_of(f"holder({stream!r})", holder_of(process.real, stream), allowed)
 
     def _list(self, prefix: str, process: Process) -> None:
         facts = list(facts_of_all(process.real, prefix))

@@ -26,7 +26,7 @@ from holdfast.log.messages import Message, load_turn
 from holdfast.log.reading import base_of, read_events, stream_of
 from holdfast.log.states import load
 from holdfast.log.values import fetch
-from holdfast.stores.port import Store
+from holdfast.stores.port import Holder, Store
 from holdfast.views.task import TaskView
 
 Kind = Literal["text", "integer", "real", "time", "json", "value"]
@@ -262,8 +262,8 @@ class TaskLog:
             yield self
 
     @cached_property
-    def holder(self) -> str | None:
-        """Who is at work on it now."""
+    def holder(self) -> Holder | None:
+        """Who is at work on it now, and until when."""
         if self.state.status in FINISHED:
             return None
         return self._store.holder(stream_of(self.id))

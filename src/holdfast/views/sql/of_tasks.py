@@ -147,7 +147,12 @@ TASKS = Table(
         text(
             "at_work",
             "Who holds its lease and is at work on it now; NULL if nobody is.",
-            lambda log, _: log.holder,
+            lambda log, _: log.holder and log.holder.name,
+        ),
+        time(
+            "lease_until",
+            "When that lease ends unless it is renewed; NULL where the store does not know.",
+            lambda log, _: log.holder and log.holder.until,
         ),
         integer("epoch", "The number of its newest lease.", lambda log, _: log.state.epoch),
         integer(
