@@ -215,6 +215,31 @@ def test_a_schedule_is_paused_resumed_run_now_backfilled_and_deleted(clock):
         assert hf.schedules() == [] and len(ids(hf)) == 4
 
 
+def test_the_history_lists_starts_by_hand_and_they_change_nothing_about_what_is_due(clock):
+    with Holdfast("memory://", clock=clock) as hf:
+        handle = hf.schedule(scheduled, every_s=3600, name="s", overlap="allow")
+        clock.advance(3600)
+        assert Scheduler(hf).look() == 1
+        clock.advance(3601)  # due, and not seen to yet
+        now = handle.run_now(by="ada")
+        start = datetime(2026, 3, 1, tzinfo=UTC)
+        filled = handle.backfill(start, start + timedelta(hours=2))
+        assert Scheduler(hf).look() == 1
+        assert filled == handle.backfill(start, start + timedelta(hours=2), by="bob")
+        found = [(mark.how, mark.what, mark.task, mark.by) for mark in handle.history()]
+        ours = hf._holding.owner
+        first, second, third = (f"s@2026-03-01T0{hour}:00:00Z" for hour in range(3))
+        assert filled == [first, second, third]
+        assert found == [
+            ("due", "started", third, ""),  # it was there already: by the backfill
+            ("backfill", "started", third, ours),
+            ("backfill", "started", first, ours),
+            ("run_now", "started", now, "ada"),
+            ("due", "started", second, ""),
+        ]
+        assert [mark.how for mark in handle.history(2)] == ["due", "backfill"]
+
+
 def test_one_time_is_due_once_and_jitter_is_the_same_for_everybody(clock):
     with Holdfast("memory://", clock=clock) as hf:
         hf.queue(Queue("q"))
