@@ -13,7 +13,7 @@ from msgspec import Raw
 
 from holdfast import BadInput, Holdfast, Queue, Worker, receive, task
 from holdfast.api.schedules import Scheduler
-from holdfast.engines.schedules import Schedule, due_between, start_time
+from holdfast.engines.schedules import Schedule, due_between, start_time, task_id
 from holdfast.testing import Clock
 from tests.thorough import THOROUGH
 
@@ -40,7 +40,7 @@ def clock():
 
 
 def ids(hf: Holdfast) -> list[str]:
-    return sorted(record.id for record in hf.page(limit=1000).tasks)
+    return sorted(record.id for record in hf.tasks(limit=None))
 
 
 # An oracle of its own: every minute of the wall clock, one by one.
@@ -130,6 +130,25 @@ def test_each_due_time_is_started_once_with_outages_and_clocks_set_back(clock):
         due = due_between(hf.schedule("hourly").schedule, first, clock.now)
         assert ids(hf) == [f"hourly@{at.isoformat().replace('+00:00', 'Z')}" for at in due]
         assert ran == [7] * len(ids(hf))
+
+
+@pytest.mark.parametrize("zone", ZONES if THOROUGH else ["Europe/Oslo", "Australia/Lord_Howe"])
+def test_each_due_time_of_years_is_started_once_whatever_outages_and_daylight_saving_do(zone):
+    """Three workers, one of which looks when none has for hours, or for weeks."""
+    years, chance = 10 if THOROUGH else 1, random.Random(zone)
+    began, cron = datetime(2020, 1, 1, tzinfo=UTC), "30 2 * * *"
+    clock = Clock(began)
+    with Holdfast("memory://", clock=clock) as hf:
+        workers = [Scheduler(hf) for _ in range(3)]
+        given = {"catch_up": "all", "overlap": "allow", "window_s": 10**9}
+        hf.schedule(scheduled, cron=cron, tz=zone, name="s", **given)
+        while clock.now < began + timedelta(days=365 * years):
+            hours = chance.uniform(1, 40) if chance.random() < 0.9 else chance.uniform(40, 700)
+            clock.advance(3600 * hours)
+            while chance.choice(workers).look():
+                pass
+        due = oracle(cron, zone, began, (clock.now - began).days + 1)
+        assert ids(hf) == [task_id("s", at) for at in due if at <= clock.now]
 
 
 def test_three_workers_at_once_start_each_due_time_once(tmp_path):

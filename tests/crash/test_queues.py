@@ -193,14 +193,31 @@ def test_a_rate_holds_for_all_workers_together(url, tmp_path):
 
 
 def test_a_rate_is_used_up_and_holds_while_workers_are_killed_and_stopped(url, tmp_path):
-    # Other tests on the machine hold starts up, and make those after them come together.
-    count, rate, least, most = (2400, 100, 0.95, 1.05) if THOROUGH else (130, 10, 0.6, 1.2)
-    given = Rate(rate * 10, per_s=10, burst=rate // 4)
-    came = starts_at_a_rate(url, tmp_path, given, count, disturbances=6 if THOROUGH else 3)
+    # Other tests on the machine hold starts up, and make those after them come together. And where
+    # it can't carry 100 a second at all, the most is tried that leaves it half of its time.
+    rate, least, most = (10, 0.6, 1.2)
+    if THOROUGH:
+        rate, least, most = min(100, int(carried(url, tmp_path) / 2)), 0.95, 1.05
+    print(f"{rate} a second")
+    given = Rate(rate * 10, per_s=10, burst=max(1, rate // 4))
+    disturbances = 6 if THOROUGH else 3
+    came = starts_at_a_rate(url, tmp_path, given, rate * (24 if THOROUGH else 13), disturbances)
     full = [start for start in came if came[0] + 1.0 <= start <= came[-1] - 10.0]
-    assert full
-    found = [in_window(came, start, 10.0) for start in full]
-    assert least <= min(found) / (10 * rate) <= max(found) / (10 * rate) <= most, found
+    found = [in_window(came, start, 10.0) / (10 * rate) for start in full]
+    assert found
+    assert least <= min(found) <= max(found) <= most, f"{rate} a second: {found}"
+
+
+def carried(url: str, tmp_path: Path) -> float:
+    """How many tasks of a queue without a rate four workers begin in a second."""
+    with judged(tmp_path) as judge, Holdfast(url, lease_s=LEASE_S) as hf:
+        hf.queue(Queue("free"))
+        for n in range(500):
+            hf.options(id=f"f-{n}", queue="free").start(visit, n, judge.path)
+        drive_all(hf, url, 500, 0, seed=1)
+        came = sorted(at for at, _, _ in judge.came)
+    Path(judge.path).unlink()
+    return 300 / (came[400] - came[100])
 
 
 def starts_at_a_rate(
@@ -209,9 +226,10 @@ def starts_at_a_rate(
     """When tasks of a queue began, as the judge saw it; the grants of places keep to the rate."""
     with judged(tmp_path) as judge, Holdfast(url, lease_s=LEASE_S) as hf:
         hf.queue(Queue("visits", rate=rate))
+        before = number_completed(hf)
         for n in range(count):
             hf.options(id=f"v-{n}", queue="visits").start(visit, n, judge.path)
-        drive_all(hf, url, count, disturbances, seed=1, often=0.1)
+        drive_all(hf, url, before + count, disturbances, seed=1, often=0.1)
         places = [event for event in queue_events(hf, "visits") if isinstance(event, PlacesChanged)]
         granted = sorted(place.at.timestamp() for event in places for place in event.taken)
         assert len(granted) >= count

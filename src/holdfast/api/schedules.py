@@ -352,7 +352,9 @@ class Scheduler:
 
     def _start(self, schedule: Schedule, due: datetime) -> int:
         id = task_id(schedule.name, due)
-        running = [each for each in self._unfinished(schedule) if each != id]
+        running = list[str]()
+        if schedule.overlap != "allow":
+            running = [each for each in self._unfinished(schedule) if each != id]
         if running and schedule.overlap == "skip":
             because = f"{running[0]} has not ended"
             _mark(self._hf, schedule.name, Mark(due, "skipped", because=because))
