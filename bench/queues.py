@@ -47,9 +47,9 @@ def throughput(folder: Path, tasks: int, queue: Queue | None) -> float:
         return tasks / (time.perf_counter() - began)
 
 
-def in_line(folder: Path, line: int) -> tuple[float, float]:
+def in_line(url: str, line: int) -> tuple[float, float]:
     """Milliseconds of a start, and of taking ten places, with so many tasks in line."""
-    with Holdfast(f"sqlite:///{folder}/line{line}.db", sync=False) as hf:
+    with Holdfast(url, sync=False) as hf:
         hf.queue(Queue("q", concurrency=10))
         options = hf.options(queue="q")
         for n in range(line):

@@ -13,7 +13,7 @@ from msgspec import Raw
 
 from holdfast import BadInput, Holdfast, Queue, Worker, receive, task
 from holdfast.api.schedules import Scheduler
-from holdfast.engines.schedules import Schedule, due_between, start_time
+from holdfast.engines.schedules import Schedule, due_between, start_time, task_id
 from holdfast.testing import Clock
 from tests.thorough import THOROUGH
 
@@ -40,7 +40,7 @@ def clock():
 
 
 def ids(hf: Holdfast) -> list[str]:
-    return sorted(record.id for record in hf.page(limit=1000).tasks)
+    return sorted(record.id for record in hf.tasks(limit=None))
 
 
 # An oracle of its own: every minute of the wall clock, one by one.
@@ -132,6 +132,25 @@ def test_each_due_time_is_started_once_with_outages_and_clocks_set_back(clock):
         assert ran == [7] * len(ids(hf))
 
 
+@pytest.mark.parametrize("zone", ZONES if THOROUGH else ["Europe/Oslo", "Australia/Lord_Howe"])
+def test_each_due_time_of_years_is_started_once_whatever_outages_and_daylight_saving_do(zone):
+    """Three workers, one of which looks when none has for hours, or for weeks."""
+    years, chance = 10 if THOROUGH else 1, random.Random(zone)
+    began, cron = datetime(2020, 1, 1, tzinfo=UTC), "30 2 * * *"
+    clock = Clock(began)
+    with Holdfast("memory://", clock=clock) as hf:
+        workers = [Scheduler(hf) for _ in range(3)]
+        given = {"catch_up": "all", "overlap": "allow", "window_s": 10**9}
+        hf.schedule(scheduled, cron=cron, tz=zone, name="s", **given)
+        while clock.now < began + timedelta(days=365 * years):
+            hours = chance.uniform(1, 40) if chance.random() < 0.9 else chance.uniform(40, 700)
+            clock.advance(3600 * hours)
+            while chance.choice(workers).look():
+                pass
+        due = oracle(cron, zone, began, (clock.now - began).days + 1)
+        assert ids(hf) == [task_id("s", at) for at in due if at <= clock.now]
+
+
 def test_three_workers_at_once_start_each_due_time_once(tmp_path):
     url, clock = f"sqlite:///{tmp_path}/s.db", Clock(datetime(2026, 3, 1, tzinfo=UTC))
     with Holdfast(url, clock=clock) as hf:
@@ -213,6 +232,31 @@ def test_a_schedule_is_paused_resumed_run_now_backfilled_and_deleted(clock):
         )
         handle.delete()
         assert hf.schedules() == [] and len(ids(hf)) == 4
+
+
+def test_the_history_lists_starts_by_hand_and_they_change_nothing_about_what_is_due(clock):
+    with Holdfast("memory://", clock=clock) as hf:
+        handle = hf.schedule(scheduled, every_s=3600, name="s", overlap="allow")
+        clock.advance(3600)
+        assert Scheduler(hf).look() == 1
+        clock.advance(3601)  # due, and not seen to yet
+        now = handle.run_now(by="ada")
+        start = datetime(2026, 3, 1, tzinfo=UTC)
+        filled = handle.backfill(start, start + timedelta(hours=2))
+        assert Scheduler(hf).look() == 1
+        assert filled == handle.backfill(start, start + timedelta(hours=2), by="bob")
+        found = [(mark.how, mark.what, mark.task, mark.by) for mark in handle.history()]
+        ours = hf._holding.owner
+        first, second, third = (f"s@2026-03-01T0{hour}:00:00Z" for hour in range(3))
+        assert filled == [first, second, third]
+        assert found == [
+            ("due", "started", third, ""),  # it was there already: by the backfill
+            ("backfill", "started", third, ours),
+            ("backfill", "started", first, ours),
+            ("run_now", "started", now, "ada"),
+            ("due", "started", second, ""),
+        ]
+        assert [mark.how for mark in handle.history(2)] == ["due", "backfill"]
 
 
 def test_one_time_is_due_once_and_jitter_is_the_same_for_everybody(clock):

@@ -125,3 +125,13 @@ def test_a_change_of_a_limit_that_makes_no_sense_is_refused(cli, folder, given, 
     found = cli("queue", "set-limit", *given)
     assert found.code == 2 and says in " ".join(found.err.split())
     assert "60 a minute, 2 at once" in cli("queue", "limits").out
+
+
+def test_a_schedule_shows_who_started_its_task_by_hand(cli, folder):
+    with Holdfast(folder / "workspace") as hf:
+        hf.schedule(limited_job, every_s=86_400, name="nightly")
+        id = hf.schedule("nightly").run_now(by="ada")
+    shown = cli("schedule", "show", "nightly").out
+    assert "started by ada (run now)" in " ".join(shown.split()) and id[:20] in shown
+    (mark,) = json.loads(cli("schedule", "show", "nightly", "--json").out)["history"]
+    assert (mark["how"], mark["by"], mark["task"]) == ("run_now", "ada", id)

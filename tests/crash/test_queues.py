@@ -14,14 +14,17 @@ import subprocess
 import sys
 import threading
 import time
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from datetime import datetime
 from pathlib import Path
 
 import pytest
 
 from holdfast import Holdfast, Queue, Rate
+from holdfast.core.events import PlacesChanged
 from holdfast.core.facts import Query
 from tests.crash.queue_agents import A_SECOND, AT_ONCE, visit, visit_by_limit
 from tests.stores import pgbouncer
@@ -127,7 +130,9 @@ def number_completed(hf: Holdfast) -> int:
     return len(hf.store.find(Query(status=("completed",), limit=None)).found)
 
 
-def drive_all(hf: Holdfast, url: str, count: int, disturbances: int, seed: int) -> None:
+def drive_all(
+    hf: Holdfast, url: str, count: int, disturbances: int, seed: int, often: float = 1.0
+) -> None:
     """Have four workers drive everything, disturbed at random, until all is done."""
     chance = random.Random(seed)
     workers = [start_worker(url) for _ in range(WORKERS)]
@@ -138,7 +143,7 @@ def drive_all(hf: Holdfast, url: str, count: int, disturbances: int, seed: int) 
         # No place is lost: those of the dead come back with their leases.
         while number_completed(hf) < count or places_taken(hf):
             assert time.monotonic() < give_up_at, "the queue does not get empty"
-            if disturbances:
+            if disturbances and chance.random() < often:
                 disturbances -= 1
                 disturb(workers, url, chance)
             time.sleep(0.2)
@@ -176,27 +181,62 @@ def a_limit_is_never_exceeded(url: str, tmp_path: Path, count: int, disturbances
         assert {n for _, n, _ in judge.came} == set(range(count))
         assert judge.most <= 10
         assert max(judge.most_of_key.values()) <= 4
+        # A place is looked at a moment after it is as old as a lease; a busy machine takes longer.
+        assert max(spans_of_places(hf, "visits")) <= LEASE_S * (1.25 if THOROUGH else 3)
 
 
 def test_a_rate_holds_for_all_workers_together(url, tmp_path):
-    count, rate = (2000, 100) if THOROUGH else (60, 30)
+    count, rate = (2000, Rate(100, per_s=1)) if THOROUGH else (60, Rate(30, per_s=1))
+    came = starts_at_a_rate(url, tmp_path, rate, count)
+    # As the world outside saw it: within 5 % over 10 s.
+    assert max(in_windows(came, 10.0)) <= 1.05 * rate.count * 10.0
+
+
+def test_a_rate_is_used_up_and_holds_while_workers_are_killed_and_stopped(url, tmp_path):
+    # Other tests on the machine hold starts up, and make those after them come together. And where
+    # it can't carry 100 a second, a quarter of what it carries without a rate is tried.
+    rate, least, most = (10, 0.6, 1.2)
+    if THOROUGH:
+        rate, least, most = min(100, int(carried(url, tmp_path) / 4)), 0.95, 1.05
+    print(f"{rate} a second")
+    given = Rate(rate * 10, per_s=10, burst=max(1, rate // 4))
+    disturbances = 6 if THOROUGH else 3
+    came = starts_at_a_rate(url, tmp_path, given, rate * (24 if THOROUGH else 13), disturbances)
+    full = [start for start in came if came[0] + 1.0 <= start <= came[-1] - 10.0]
+    found = [in_window(came, start, 10.0) / (10 * rate) for start in full]
+    assert found
+    assert least <= min(found) <= max(found) <= most, f"{rate} a second: {found}"
+
+
+def carried(url: str, tmp_path: Path) -> float:
+    """How many tasks of a queue without a rate four workers begin in a second."""
     with judged(tmp_path) as judge, Holdfast(url, lease_s=LEASE_S) as hf:
-        hf.queue(Queue("visits", rate=Rate(rate, per_s=1)))
+        hf.queue(Queue("free"))
+        for n in range(500):
+            hf.options(id=f"f-{n}", queue="free").start(visit, n, judge.path)
+        drive_all(hf, url, 500, 0, seed=1)
+        came = sorted(at for at, _, _ in judge.came)
+    Path(judge.path).unlink()
+    return 300 / (came[400] - came[100])
+
+
+def starts_at_a_rate(
+    url: str, tmp_path: Path, rate: Rate, count: int, disturbances: int = 0
+) -> list[float]:
+    """When tasks of a queue began, as the judge saw it; the grants of places keep to the rate."""
+    with judged(tmp_path) as judge, Holdfast(url, lease_s=LEASE_S) as hf:
+        hf.queue(Queue("visits", rate=rate))
+        before = number_completed(hf)
         for n in range(count):
             hf.options(id=f"v-{n}", queue="visits").start(visit, n, judge.path)
-        drive_all(hf, url, count, 0, seed=1)
-        places = [
-            event for event in queue_events(hf, "visits") if type(event).__name__ == "PlacesChanged"
-        ]
+        drive_all(hf, url, before + count, disturbances, seed=1, often=0.1)
+        places = [event for event in queue_events(hf, "visits") if isinstance(event, PlacesChanged)]
         granted = sorted(place.at.timestamp() for event in places for place in event.taken)
         assert len(granted) >= count
-        for window_s in (1.0, 10.0):
-            most = max(in_window(granted, at, window_s) for at in granted)
-            assert most <= rate * window_s + Rate(rate).at_once
-        # As the world outside saw it: within 5 % over 10 s.
-        came = sorted(at for at, _, _ in judge.came)
-        most = max(in_window(came, at, 10.0) for at in came)
-        assert most <= 1.05 * rate * 10.0
+        for window_s in (rate.per_s, 10.0):
+            share = rate.count * window_s / rate.per_s
+            assert max(in_windows(granted, window_s)) <= share + rate.at_once
+        return sorted(at for at, _, _ in judge.came)
 
 
 def test_a_limit_of_a_tool_holds_while_workers_are_killed_and_stopped(url, tmp_path):
@@ -208,14 +248,29 @@ def test_a_limit_of_a_tool_holds_while_workers_are_killed_and_stopped(url, tmp_p
         assert {n for _, n, _ in judge.came} == set(range(count))
         assert judge.most <= AT_ONCE
         # A worker that is stopped at the door comes late: so a second may see a few more.
-        came = sorted(at for at, _, _ in judge.came)
-        most = max(in_window(came, at, 10.0) for at in came)
+        most = max(in_windows(sorted(at for at, _, _ in judge.came), 10.0))
         assert most <= 1.05 * A_SECOND * 10.0 + AT_ONCE
         assert sum(each.held for each in hf.limits()) <= AT_ONCE
 
 
+def in_windows(times: list[float], length: float) -> list[int]:
+    """How many of these times, which are sorted, are in each window that begins with one."""
+    return [in_window(times, start, length) for start in times]
+
+
 def in_window(times: list[float], start: float, length: float) -> int:
-    return sum(start <= at < start + length for at in times)
+    return bisect_left(times, start + length) - bisect_left(times, start)
+
+
+def spans_of_places(hf: Holdfast, name: str) -> Iterator[float]:
+    """For how long each place was taken, in seconds."""
+    held: dict[str, datetime] = {}
+    for event in queue_events(hf, name):
+        if isinstance(event, PlacesChanged):
+            for task in (*event.freed, *(place.task for place in event.taken)):
+                if task in held:
+                    yield (event.at - held.pop(task)).total_seconds()
+            held |= {place.task: event.at for place in event.taken}
 
 
 def queue_events(hf: Holdfast, name: str):

@@ -292,6 +292,26 @@ def test_the_place_of_a_worker_that_died_before_it_began_comes_back_after_a_leas
         assert hf.queue("q").info().running == 0
 
 
+def test_a_place_is_asked_about_a_moment_after_it_is_as_old_as_a_lease(tmp_path):
+    clock = Clock()
+    with Holdfast("memory://", clock=clock, lease_s=10) as hf:
+        hf.queue(Queue("q"))
+        for n in range(3):  # of a worker that is frozen, each a second after the other
+            hf.options(queue="q", id=f"t-{n}").start(note_down, "a")
+            (_,) = Desk(hf._holding, lambda text: None).take(5, lambda id, facts: True)
+            clock.advance(1)
+        desk, lost = Desk(hf._holding, lambda text: None), []
+        for _ in range(150):  # a tenth of a second of both clocks
+            desk._next_check -= 0.1
+            desk.take(0, lambda id, facts: True)
+            lost.append(hf.queue("q").info().running)
+            clock.advance(0.1)
+        # They are 3, 2 and 1 s old at first, and freed when 10 s old, or at most 0.6 s after that.
+        assert [n for n, left in enumerate(lost, 1) if left < lost[n - 2]] == pytest.approx(
+            [73, 83, 93], abs=4
+        )
+
+
 def test_statistics_of_fairness_and_priority(hf):
     """Three tenants with 60, 6 and 6 tasks: the small ones are done after a third of the time."""
     hf.queue(Queue("q", concurrency=2))

@@ -34,6 +34,7 @@ from holdfast.engines.schedules import (
     SCHEDULE,
     Mark,
     Schedule,
+    as_if_begun,
     checked_schedule,
     due_after,
     due_between,
@@ -44,6 +45,8 @@ from holdfast.engines.schedules import (
 from holdfast.engines.weather import FAULTS
 from holdfast.errors import BadInput, CodeMissing, HoldfastError, TaskBusy, WrongArguments
 from holdfast.log.namespaces import Namespace, OtherVersion, namespace_of
+from holdfast.log.reading import stream_of
+from holdfast.log.states import read_facts
 from holdfast.log.store_calls import acquire_one
 from holdfast.stores.port import Query
 
@@ -52,6 +55,7 @@ if TYPE_CHECKING:
 
 
 NAMESPACE, MARKS = "holdfast.schedules", "holdfast.schedule."
+_MARK, _BY_HAND = "mark", "by hand"
 _LOCK = "locks/schedules"
 _MOST_AT_ONCE = 100
 _MOST_BACKFILLED = 10_000
@@ -83,14 +87,15 @@ class ScheduleHandle:
         return list(islice(due_after(self.schedule, self._hf._holding.clock()), count))
 
     def history(self, limit: int = 20) -> list[Mark]:
-        """The outcomes of due times, the newest first."""
+        """The outcomes of due times, and the starts by hand, the newest first."""
         values = _marks(self._hf, self.name)
-        found = [
-            _load_mark(values.bytes_of(kept))
-            for _, kept in values.history("mark")
+        found = sorted(
+            (event.seq, values.bytes_of(kept))
+            for key in (_MARK, _BY_HAND)
+            for event, kept in values.history(key)
             if kept is not None
-        ]
-        return found[::-1][:limit]
+        )
+        return [_load_mark(data) for _, data in found[::-1][:limit]]
 
     def pause(self, *, because: str = "", by: str = "") -> None:
         """Start nothing until `resume`. Due times meanwhile are not caught up with."""
@@ -115,19 +120,31 @@ class ScheduleHandle:
         if not paused:
             _mark(self._hf, self.name, Mark(now, "missed", because="it was paused"))
 
-    def run_now(self) -> str:
+    def run_now(self, *, by: str = "") -> str:
         """Start its task now, whatever is due; returns the id."""
+        must_be_texts("a schedule", by=by)
         now = self._hf._holding.clock()
-        return start_task(self._hf, self.schedule, now, f"{task_id(self.name, now)}-now", now)
+        id = start_task(self._hf, self.schedule, now, f"{task_id(self.name, now)}-now", now)
+        self._note_by_hand(Mark(now, "started", id, how="run_now", by=by))
+        return id
 
-    def backfill(self, start: datetime, end: datetime) -> list[str]:
+    def backfill(self, start: datetime, end: datetime, *, by: str = "") -> list[str]:
         """Start the tasks of the due times from `start` to `end`; those that exist stay."""
-        schedule, ids = replace(self.schedule, start_at=None), list[str]()
+        must_be_texts("a schedule", by=by)
+        schedule, ids = as_if_begun(self.schedule, start), list[str]()
         for due in due_between(schedule, start - timedelta(microseconds=1), end):
             if len(ids) >= _MOST_BACKFILLED:
                 raise BadInput(f"more than {_MOST_BACKFILLED:,} due times: backfill a shorter time")
-            ids.append(start_task(self._hf, schedule, due, task_id(self.name, due), None))
+            ids.append(task_id(self.name, due))
+            if read_facts(self._hf.store, stream_of(ids[-1])) is None:
+                start_task(self._hf, schedule, due, ids[-1], None)
+                self._note_by_hand(Mark(due, "started", ids[-1], how="backfill", by=by))
         return ids
+
+    def _note_by_hand(self, mark: Mark) -> None:
+        # Apart from the outcomes of due times: from the newest of those on, more is due.
+        noted = replace(mark, by=mark.by or self._hf._holding.owner)
+        _marks(self._hf, self.name).put({_BY_HAND: msgspec.json.encode(noted)})
 
     def delete(self) -> None:
         """Forget the schedule and its history. The tasks that it started stay."""
@@ -220,7 +237,7 @@ def _marks(hf: Holdfast, name: str) -> Namespace:
 def last_mark(hf: Holdfast, name: str) -> Mark | None:
     """The outcome of the newest due time that was seen to."""
     values = _marks(hf, name)
-    kept = values.find(["mark"]).get("mark")
+    kept = values.find([_MARK]).get(_MARK)
     return None if kept is None else _load_mark(values.bytes_of(kept))
 
 
@@ -228,12 +245,12 @@ def _mark(hf: Holdfast, name: str, mark: Mark) -> None:
     """Record what became of a due time, unless a later one is recorded already."""
     values = _marks(hf, name)
     while True:
-        kept = values.find(["mark"]).get("mark")
+        kept = values.find([_MARK]).get(_MARK)
         if kept is not None and _load_mark(values.bytes_of(kept)).due >= mark.due:
             return
         with suppress(OtherVersion):
             version = 0 if kept is None else kept.version
-            values.put({"mark": msgspec.json.encode(mark)}, expected=version)
+            values.put({_MARK: msgspec.json.encode(mark)}, expected=version)
             return
 
 
@@ -335,7 +352,9 @@ class Scheduler:
 
     def _start(self, schedule: Schedule, due: datetime) -> int:
         id = task_id(schedule.name, due)
-        running = [each for each in self._unfinished(schedule) if each != id]
+        running = list[str]()
+        if schedule.overlap != "allow":
+            running = [each for each in self._unfinished(schedule) if each != id]
         if running and schedule.overlap == "skip":
             because = f"{running[0]} has not ended"
             _mark(self._hf, schedule.name, Mark(due, "skipped", because=because))

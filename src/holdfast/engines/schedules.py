@@ -16,6 +16,7 @@ from typing import Literal
 from zoneinfo import ZoneInfo
 
 from msgspec import Raw, Struct
+from msgspec.structs import replace
 
 from holdfast.core.words import must_be_texts
 from holdfast.errors import BadInput
@@ -56,12 +57,17 @@ class Schedule(Struct, frozen=True, omit_defaults=True):
 
 
 class Mark(Struct, frozen=True, omit_defaults=True):
-    """The outcome of a due time."""
+    """The outcome of a due time, or of a start by hand.
+
+    `how` says which: what was due, `run_now`, or `backfill`. `by` is who started it by hand.
+    """
 
     due: datetime
     what: Literal["started", "skipped", "missed"]
     task: str = ""
     because: str = ""
+    how: Literal["due", "run_now", "backfill"] = "due"
+    by: str = ""
 
 
 def checked_schedule(schedule: Schedule) -> Schedule:
@@ -125,6 +131,15 @@ def due_after(schedule: Schedule, after: datetime) -> Iterator[datetime]:
     if schedule.every_s is not None:
         return _interval(start, schedule.every_s, max(after, start))
     return _cron(schedule, max(after, start))
+
+
+def as_if_begun(schedule: Schedule, by: datetime) -> Schedule:
+    """The schedule as if it had counted at a time before it did, with the same due times."""
+    if schedule.every_s is None or schedule.start_at is None:
+        return replace(schedule, start_at=None)
+    every = timedelta(seconds=schedule.every_s)
+    before = max((schedule.start_at - by) // every + 1, 0)
+    return replace(schedule, start_at=schedule.start_at - before * every)
 
 
 def due_between(schedule: Schedule, after: datetime, until: datetime) -> Iterator[datetime]:

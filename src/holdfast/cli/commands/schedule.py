@@ -17,7 +17,7 @@ from holdfast.cli.output import console, print_json, print_lines, print_table
 from holdfast.cli.settings import Given
 from holdfast.cli.text import ago, plain
 from holdfast.core.decoding import decode
-from holdfast.engines.schedules import Schedule
+from holdfast.engines.schedules import Mark, Schedule
 from holdfast.errors import BadInput
 
 COLUMNS = ("SCHEDULE", "WHEN", "TASK", "NEXT", "LAST")
@@ -86,7 +86,7 @@ def show(given: Given, name: str, as_json: bool) -> Exit:
     ]
     print_lines(console(), "\n".join(lines))
     if marks:
-        rows = [(m.due.isoformat(), m.what, plain(m.task or m.because)) for m in marks]
+        rows = [(m.due.isoformat(), _outcome(m), plain(m.task or m.because)) for m in marks]
         print_table(console(), ("DUE", "WHAT", "TASK"), rows, cut_last=True)
     return Exit.OK
 
@@ -210,6 +210,12 @@ def _row(found: Schedule, handle: ScheduleHandle, mark: Any, now: datetime) -> t
     if found.paused:
         next_at = Text("paused", "yellow")
     return plain(found.name), _when(found), plain(found.task), next_at, last
+
+
+def _outcome(mark: Mark) -> str:
+    if mark.how == "due":
+        return mark.what
+    return plain(f"{mark.what} by {mark.by} ({mark.how.replace('_', ' ')})")
 
 
 def _when(found: Schedule) -> str:

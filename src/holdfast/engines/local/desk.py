@@ -93,7 +93,10 @@ class Desk:
         self._logs: dict[str, QueueLog] = {}
         self._queues: dict[str, DeclaredQueue] = {}
         self._next_look = self._next_strays = 0.0
-        self._next_check = time.monotonic() + random.uniform(0.5, 1.0) * holding.lease_s
+        self._next_check = 0.0
+        self._asked: dict[str, float] = {}
+        """When to ask again about places of others that are old, by their grants."""
+        self._old_s = random.uniform(1.0, 1.05) * holding.lease_s
         self._first = 0
         """The queue to begin with: they take turns."""
         self._waiting: set[int] = set()
@@ -311,16 +314,34 @@ class Desk:
     def _check(self) -> None:
         """Free the places of tasks that nobody drives any more, and line up tasks that stand in
         no queue of this store."""
-        if time.monotonic() >= self._next_check:
-            self._next_check = time.monotonic() + random.uniform(0.3, 0.6) * self._holding.lease_s
+        now, lease_s = time.monotonic(), self._holding.lease_s
+        if now >= self._next_check:
+            asks: dict[str, float] = {}
             for declared in self._queues.values():
                 for place in list(self._log(declared.queue.name).look().held.values()):
-                    if self._is_old(place.at) and place.task not in self._mine:
-                        with suppress(TaskBusy):
-                            self._check_place(declared, place)
+                    if place.task not in self._mine:
+                        asks[place.by] = self._next_ask(declared, place, now)
+            self._asked = {by: at for by, at in self._asked.items() if by in asks}
+            soonest = min(asks.values(), default=now + lease_s)
+            self._next_check = min(max(soonest, now + 0.01 * lease_s), now + 0.3 * lease_s)
         if time.monotonic() >= self._next_strays:
             self._next_strays = time.monotonic() + _STRAYS_EVERY_S
             self._check_strays()
+
+    def _next_ask(self, declared: DeclaredQueue, place: QueuePlace, now: float) -> float:
+        """See to a place of somebody else's once it is as old as a lease; returns when to do so
+        again. That is asked soon where somebody else was at it, as many are who ask at once."""
+        lease_s = self._holding.lease_s
+        age_s = (self._holding.clock() - place.at).total_seconds()
+        if age_s <= self._old_s:
+            return now + self._old_s - age_s
+        if self._asked.get(place.by, now) <= now:
+            try:
+                self._check_place(declared, place)
+                self._asked[place.by] = now + random.uniform(0.3, 0.6) * lease_s
+            except TaskBusy:
+                self._asked[place.by] = now + 0.05 * lease_s
+        return self._asked[place.by]
 
     def _check_place(self, declared: DeclaredQueue, place: QueuePlace) -> None:
         if self._store.holder(stream_of(place.task)) is not None:
