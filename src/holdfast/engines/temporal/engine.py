@@ -64,7 +64,8 @@ class Temporal:
     suggests it). The tasks of a worker that does not answer go on elsewhere within `lost_after_s`.
     `deployment` is the name and the build of the code that a worker has, for Temporal's worker
     versioning: with `pinned`, a task stays with the build that it began on. `options` go to
-    `temporalio.client.Client.connect` (`tls`, `api_key`, …). Needs `pip install 'holdfast[temporal]'`.
+    `temporalio.client.Client.connect` (`tls`, `api_key`, …).
+    Needs `pip install 'holdfast[temporal]'`.
 
     >>> Temporal("127.0.0.1:7233", namespace="agents", queue="trips").name
     'temporal'
