@@ -475,6 +475,8 @@ class Hub:
 
         with self._lock:
             idle = [(task_id, held) for task_id, held in self._held.items() if is_idle(held)]
+            if self._refused and not is_one_driven(self._in_hand()):
+                self._refused.clear()
         for task_id, held in idle:
             self._release(held)
             with self._lock:
