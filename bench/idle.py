@@ -14,6 +14,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -61,7 +62,16 @@ def settled(url: str) -> None:
                 return
             if not late and not hf.page(status="pending", limit=1).tasks:
                 return
-            time.sleep(2)
+            time.sleep(10)
+
+
+def until_it_drives(worker: subprocess.Popen[str], said: str) -> None:
+    """Wait until a worker says that it has begun; what it says later goes nowhere."""
+    assert worker.stderr is not None
+    for line in worker.stderr:
+        if said in line:
+            break
+    threading.Thread(target=worker.stderr.read, daemon=True).start()
 
 
 def used(pid: int) -> tuple[float, int, int, int]:
@@ -102,11 +112,11 @@ def measure(
     began = time.monotonic()
     if engine is None:
         make(url, tasks, engine)
-    command = [sys.executable, "-m", "holdfast", "worker", "--app", "bench.idle", "-q"]
-    worker = subprocess.Popen([*command, "--url", url, *options])
+    command = [sys.executable, "-m", "holdfast", "worker", "--app", "bench.idle"]
+    worker = subprocess.Popen([*command, "--url", url, *options], stderr=subprocess.PIPE, text=True)
+    until_it_drives(worker, "drives tasks" if engine else "looks for tasks")
     try:
-        if engine is not None:  # some hand a task over only if it is known who drives it
-            time.sleep(5)
+        if engine is not None:  # some take a task only if it is known who drives it
             make(url, tasks, engine)
             print(f"{tasks} tasks started in {time.monotonic() - began:.0f} s", flush=True)
         settled(url)

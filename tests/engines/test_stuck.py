@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -117,7 +118,7 @@ def test_an_engine_drives_two_suspects_one_after_the_other_so_the_innocent_gets_
 ):
     """Whenever a poisoned task ends a worker, all that it had in hand is delivered to the next."""
     monkeypatch.setattr(hosts, "_SOON", 0.0001)
-    monkeypatch.setattr(hosts, "_BUSY_S", 0.0)
+    monkeypatch.setattr(hosts, "BUSY_S", 0.0)
     engine = Toy()
     with Holdfast(f"sqlite:///{tmp_path}/fleet.db", engine=engine) as hf:
         for id in ("guilty", "innocent"):
@@ -135,12 +136,50 @@ def test_an_engine_drives_two_suspects_one_after_the_other_so_the_innocent_gets_
                 else:
                     with pytest.raises(TaskBusy, match="'innocent' waits for its turn"):
                         host.hub.take("innocent", 0)
+                    with monkeypatch.context() as closed:  # it need not look again to know
+                        closed.setattr(hf._holding, "open", None)
+                        with pytest.raises(TaskBusy, match="'innocent' waits for its turn"):
+                            host.hub.take("innocent", 0)
+                        with pytest.raises(TaskBusy, match="'innocent' waits for its turn"):
+                            asyncio.run(host.hub.taken("innocent", 0))
             if number < 2:
                 host.hub._held.clear()
             else:
                 eventually(lambda host=host: not host.hub.holds("guilty"))
-                host.hub.take("innocent", 0)
+                asyncio.run(host.hub.taken("innocent", 0))
                 assert host.hub.holds("innocent")
             host.close()
         died = [e.deaths for e in hf.task("innocent").events() if isinstance(e, DriverDied)]
         assert died == [1, 2]
+
+
+def test_who_waits_for_a_log_holds_up_nobody_who_wants_another(tmp_path):
+    """Another worker keeps the log of one task for long: all others of this one go on."""
+    with (
+        Holdfast(f"sqlite:///{tmp_path}/fleet.db", engine=Toy()) as hf,
+        Holdfast(f"sqlite:///{tmp_path}/fleet.db", engine=Toy()) as other,
+    ):
+        for id in ("kept", "free"):
+            hf.start(fleet.plain, 1, id=id)
+        host = hosts.Host(hf._driving, "toy", linger_s=3600)
+        kept = other._holding.open("kept")
+
+        async def both() -> list[str]:
+            ended: list[str] = []
+
+            async def take(id: str) -> None:
+                await host.hub.taken(id, 0, 60.0)
+                ended.append(id)
+
+            waiting = asyncio.create_task(take("kept"))
+            await asyncio.sleep(0.1)
+            await take("free")
+            other._holding.release(kept)
+            await waiting
+            return ended
+
+        assert asyncio.run(both()) == ["free", "kept"]
+        assert host.hub.holds("kept")
+        assert host.hub.holds("free")
+        host.close()
+        assert not host.hub._held, "what was released is forgotten"

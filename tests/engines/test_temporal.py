@@ -10,6 +10,7 @@ import pytest
 from temporalio.client import Client
 
 from holdfast import BadInput, Holdfast, ask, sleep, step, task, tool
+from holdfast.engines.routing import job_for
 from holdfast.engines.temporal import Temporal
 from holdfast.engines.temporal.served import serving
 from holdfast.testing.servers import TemporalServer
@@ -183,3 +184,22 @@ def test_an_address_that_can_not_be_right_is_refused(address: str) -> None:
 
 def test_an_address_may_be_one_of_ipv6() -> None:
     assert Temporal("[::1]:7233").address == "[::1]:7233"
+
+
+def test_a_message_is_one_signal_however_many_workers_tell_of_it(
+    temporal: TemporalServer, url: str
+) -> None:
+    engine = temporal_at(temporal)
+    with Holdfast(url, engine=engine) as hf, working(hf):
+        trip = hf.start(apart_waits, "12", id="told-often")
+        until(lambda: trip.status == "awaiting_user")
+        job = job_for(hf.task("told-often").state)
+        for _ in range(3):  # each worker looks after every inbox
+            other = temporal_at(temporal, queue=engine.queue)
+            for name in ("message-1", "message-2", "message-1"):
+                other.tell(job, name)
+            other.close()
+        hf.answer("told-often", True)
+        assert trip.result(60) == "12 True"
+    signals = of_kind(native_events(temporal, "told-often"), "workflow_execution_signaled")
+    assert len(signals) == 3, "two messages that mean nothing, and the answer"

@@ -55,6 +55,8 @@ from holdfast.stores.port import Store
 
 
 SHORTEST_S, LONGEST_S = 0.01, 0.25
+_LATE = 0.05
+"""The part of its time by which the end of a task may be seen late."""
 
 Looks: TypeAlias = Iterator[float | None]
 """How long to wait until the next look; None when the task has ended."""
@@ -62,15 +64,14 @@ Looks: TypeAlias = Iterator[float | None]
 
 def looks(store: Store, id: str, judge: Callable[[Tail], None]) -> Looks:
     """Look at a task until it has ended; `judge` may raise, if there is no point in waiting on."""
-    pause_s, tail = SHORTEST_S, Tail(store, id)
+    began, tail = time.monotonic(), Tail(store, id)
     while True:
         for _ in tail.read():
             pass
         if tail.finished:
             yield None
         judge(tail)
-        yield pause_s
-        pause_s = min(2 * pause_s, LONGEST_S)
+        yield min(max(SHORTEST_S, _LATE * (time.monotonic() - began)), LONGEST_S)
 
 
 def wait(store: Store, looking: Looks) -> None:

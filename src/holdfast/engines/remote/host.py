@@ -286,10 +286,11 @@ class Hub:
 
     @contextmanager
     def hold(
-        self, task_id: str, since: int | None = None, patience_s: float = BUSY_S
+        self, task_id: str, since: int | None = None, patience_s: float | None = None
     ) -> Iterator[Log]:
         """The log of a task, held at least until the block ends, by a run of it that began with the
         event `since`. `Taken` if the task was taken from that run."""
+        patience_s = BUSY_S if patience_s is None else patience_s
         held, log = self._entered_soon(task_id, since, patience_s)
         try:
             yield log
@@ -312,7 +313,9 @@ class Hub:
         with self.hold(task_id, since):
             pass
 
-    async def taken(self, task_id: str, since: int | None, patience_s: float = BUSY_S) -> None:
+    async def taken(
+        self, task_id: str, since: int | None, patience_s: float | None = None
+    ) -> None:
         """The same for a caller on a loop: no thread waits while another one has the log."""
 
         def take() -> None:
@@ -322,6 +325,7 @@ class Hub:
                 held.idle_since = time.monotonic()
             self._leave(task_id, held)
 
+        patience_s = BUSY_S if patience_s is None else patience_s
         give_up_at, pauses = time.monotonic() + patience_s, _pauses()
         while not self.holds(task_id):
             try:
@@ -471,6 +475,8 @@ class Hub:
 
         with self._lock:
             idle = [(task_id, held) for task_id, held in self._held.items() if is_idle(held)]
+            if self._refused and not is_one_driven(self._in_hand()):
+                self._refused.clear()
         for task_id, held in idle:
             self._release(held)
             with self._lock:

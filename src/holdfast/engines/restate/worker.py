@@ -280,8 +280,9 @@ _AGAIN = InvocationRetryPolicy(
     max_attempts=1_000_000,  # a task is never given up: its worker, store or code comes back
     on_max_attempts="pause",
 )
-_INACTIVE = timedelta(minutes=5)
-"""How long a task that waits stays in its worker; then Restate wakes it when something comes."""
+_INACTIVE = timedelta(seconds=20)
+"""How long a task that waits stays in its worker; then Restate wakes it when something comes. A
+server has some thousand tasks in their workers at once, and others have to wait for a place."""
 _ABORT = timedelta(days=7)
 """How long a step may take beyond that, before Restate turns away from the worker that runs it."""
 _TOLD = timedelta(minutes=1)
