@@ -7,10 +7,13 @@ each effect. A person settles what is in doubt by looking into the letter box.
 from __future__ import annotations
 
 import atexit
+import importlib
+import multiprocessing
 import subprocess
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import cache
+from multiprocessing.connection import Connection
 from typing import Any
 
 from examples.frameworks.script import said
@@ -21,6 +24,8 @@ from holdfast import Holdfast
 from holdfast.testing.crash import boundary
 from holdfast.testing.scripted import ScriptedModel
 from tests.crash.agents import world
+
+FORK = multiprocessing.get_context("fork")
 
 
 class PerilousWorld(World):
@@ -57,6 +62,24 @@ class Support:
         self.url = model_url()
         self.world = world()
         work_in(PerilousWorld(self.world.base_url))
+        self._import_what_a_run_imports()
+
+    def _import_what_a_run_imports(self) -> None:
+        """A framework imports hundreds of modules in its first run, and so would each process."""
+        here, there = FORK.Pipe(duplex=False)
+        process = FORK.Process(target=self._rehearse, args=(there,))
+        process.start()
+        there.close()
+        for name in here.recv():
+            with suppress(ImportError):  # not all that is in sys.modules can be imported by name
+                importlib.import_module(name)
+        process.join()
+
+    def _rehearse(self, told: Connection) -> None:
+        self.reset()
+        with Holdfast("memory://") as hf:
+            self.run(hf)
+        told.send(list(sys.modules))
 
     def reset(self) -> None:
         self.world.reset()

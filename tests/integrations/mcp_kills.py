@@ -1,6 +1,6 @@
 """Kills a server of MCP at every boundary while the SDK's client waits for a call of its tool.
 
-    python -m tests.integrations.mcp_kills [--every N]
+    python -m tests.integrations.mcp_kills [--every N] [--agent | --session | --inspector ERA]
 
 Boundaries are: before and after each write of the log, after each sync, on either side of the
 effect, and on either side of each request. A new server takes the place of the one that was
@@ -8,7 +8,9 @@ killed, on the same socket. The client makes its call again with the same key un
 handle, and then asks after the task. It must get the one result, and the world must have seen one
 effect. With `--agent` the client is a task too, and is killed at its own boundaries as well. With
 `--session` the client knows no tasks: it has a session of the protocol of 2025, and waits for the
-answer to its one call, which `DurableSessions` has to bring over the restart.
+answer to its one call, which `DurableSessions` has to bring over the restart. With `--inspector
+ERA` it is the inspector of the protocol, a program of npm, in the `legacy` or the `modern` era.
+Where it ends with an error it is run again with the same key, as a person would.
 The last line that it prints is JSON; it exits with 1 if anything was violated.
 """
 
@@ -21,11 +23,13 @@ import os
 import shutil
 import signal
 import socket
+import subprocess
 import sys
 import tempfile
 import time
 import traceback
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +48,10 @@ from holdfast.testing.crash import CrashDisk, boundary
 
 MOST_S = 120.0
 PLAN, BOOKING = "mcp_kills_plan", "mcp_kills_booking"
+INSPECTOR = (
+    Path(__file__).parents[1]
+    / "protocol/node_modules/@modelcontextprotocol/inspector/clients/launcher/build/index.js"
+)
 ROOT = Path(os.environ.get("MCP_KILLS", "/nonexistent"))
 
 
@@ -156,9 +164,33 @@ async def call_in_session(url: str, key: str) -> str:
             if time.monotonic() > give_up:
                 raise
             if called:
-                with (ROOT / "again").open("a") as file:
-                    file.write("again\n")
+                calls_again()
             await asyncio.sleep(0.02)
+
+
+def calls_again() -> None:
+    with (ROOT / "again").open("a") as file:
+        file.write("again\n")
+
+
+def inspect(era: str, url: str) -> str:
+    """The same by the inspector, in a process of its own."""
+    node = shutil.which("node")
+    assert node is not None, "the inspector of the protocol needs Node.js"
+    command = [node, str(INSPECTOR), "--cli", url, "--protocol-era", era]
+    command += ["--connect-timeout", "60000", "--method", "tools/call", "--tool-name", BOOKING]
+    command += ["--tool-arg", "city=Oslo", "--tool-metadata", f"{KEY}=the-call"]
+    environment = os.environ | {"MCP_CATALOG_PATH": str(ROOT / "catalog.json")}
+    give_up = time.monotonic() + MOST_S
+    while True:
+        done = subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=MOST_S, check=False
+        )
+        if done.returncode == 0:
+            return str(json.loads(done.stdout)["structuredContent"]["result"])
+        if time.monotonic() > give_up:
+            raise AssertionError(done.stdout + done.stderr)
+        calls_again()
 
 
 @tool(in_doubt="retry")
@@ -181,6 +213,10 @@ def be_client(url: str, folder: Path, kill_at: int) -> str:
 
 def be_session(url: str, folder: Path, kill_at: int) -> str:
     return asyncio.run(call_in_session(url, "the-call"))
+
+
+def be_inspector(era: str, url: str, folder: Path, kill_at: int) -> str:
+    return inspect(era, url)
 
 
 def be_agent(url: str, folder: Path, kill_at: int) -> str:
@@ -256,8 +292,11 @@ def main() -> int:
     parser.add_argument("--every", type=int, default=1)
     parser.add_argument("--agent", action="store_true")
     parser.add_argument("--session", action="store_true")
+    parser.add_argument("--inspector", choices=["legacy", "modern"])
     given = parser.parse_args()
     client = be_agent if given.agent else be_session if given.session else be_client
+    if given.inspector:
+        client = partial(be_inspector, given.inspector)
     wrong = trial(client, sys.maxsize, sys.maxsize)
     points = len(json.loads((ROOT / "trail").read_text())) if not wrong else 0
     tried, at_once, found = 0, 0, [f"undisturbed: {wrong}"] if wrong else []

@@ -18,13 +18,11 @@ import httpx
 import pytest
 
 from holdfast.testing.servers import free_ports
+from tests.integrations.mcp_kills import INSPECTOR
 from tests.integrations.test_mcp_sessions import server_in
 
 PROTOCOL = Path(__file__).parents[1] / "protocol"
 SUITE = PROTOCOL / "node_modules/@modelcontextprotocol/conformance/dist/index.js"
-INSPECTOR = (
-    PROTOCOL / "node_modules/@modelcontextprotocol/inspector/clients/launcher/build/index.js"
-)
 
 OF_TASKS = (
     "tasks-lifecycle",

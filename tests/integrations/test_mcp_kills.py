@@ -9,14 +9,20 @@ from pathlib import Path
 
 import pytest
 
-from tests.thorough import every
+from tests.thorough import THOROUGH, every
+
+ENDS = {
+    "a client": ((), 29),
+    "an agent that is killed too": (("--agent",), 37),
+    "a client that knows only sessions": (("--session",), 29),
+    "the inspector": (("--inspector", "modern"), 23),
+    "the inspector, by its session": (("--inspector", "legacy"), 29),
+}
+"""The clients, and how few of the boundaries are tried, unless all are."""
 
 
-@pytest.mark.parametrize(
-    ("ends", "nth"),
-    [((), 29), (("--agent",), 37), (("--session",), 29)],
-    ids=["a client", "an agent that is killed too", "a client that knows only sessions"],
-)
+@pytest.mark.timeout(3600 if THOROUGH else 600)
+@pytest.mark.parametrize(("ends", "nth"), ENDS.values(), ids=ENDS)
 def test_each_effect_happens_once_wherever_the_server_is_killed(ends, nth):
     command = [sys.executable, "-m", "tests.integrations.mcp_kills", *ends, *every(nth)]
     done = subprocess.run(

@@ -473,13 +473,15 @@ class Holdfast:
         result: Any = None,
         because: str = "",
         by: str = "",
+        unchecked: bool = False,
     ) -> None:
         """Settle a call in doubt by hand: it happened, with this result, or it did not happen.
 
         The task is not driven: `resume` it afterwards. `result` is what the tool would have
-        returned; where the tool's code is loaded it is checked against its return type.
+        returned; where the tool's code is loaded it is checked against its return type, unless you
+        say `unchecked`. The functions that a framework calls have no type that is checked.
         """
-        control.resolve(self._holding, id, path, happened, result, because, by)
+        control.resolve(self._holding, id, path, happened, result, because, by, unchecked)
 
     def move(
         self,

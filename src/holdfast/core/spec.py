@@ -199,6 +199,7 @@ class Registry:
 
     def __init__(self) -> None:
         self._found: dict[tuple[str, str], dict[str, Spec]] = {}
+        self._foreign: set[str] = set()
         self.prefers: str | None = None
         """A module whose functions go before others of the same name: that of the test at work."""
 
@@ -207,12 +208,22 @@ class Registry:
         group = "task" if spec.kind == "task" else "call"
         self._found.setdefault((group, spec.name), {})[spec.where] = spec
 
+    def add_foreign(self, name: str) -> None:
+        """Remember that calls of this name are made by a framework, of a function that has no
+        decorator. A decorated function may happen to have the same name."""
+        self._foreign.add(name)
+
+    def is_foreign(self, name: str) -> bool:
+        """Whether a framework has made calls of this name here."""
+        return name in self._foreign
+
     def places(self) -> set[str]:
         """Where the functions stand that are known now."""
         return {place for found in self._found.values() for place in found}
 
     def forget(self, within: str, but: Container[str] = ()) -> None:
         """Forget the functions that a test defined, which stand within it."""
+        self._foreign.clear()
         for key, found in list(self._found.items()):
             kept = {
                 place: spec
@@ -235,6 +246,13 @@ class Registry:
     def call(self, name: str) -> Spec:
         """The step or tool of that name, or `CodeMissing`."""
         return self._one("call", name)
+
+    def surely(self, name: str) -> Spec | None:
+        """The step or tool of that name; None if calls of it may be another function's."""
+        try:
+            return None if self.is_foreign(name) else self.call(name)
+        except CodeMissing:
+            return None
 
     def _one(self, group: str, name: str) -> Spec:
         found = self._found.get((group, name), {})

@@ -38,8 +38,8 @@ from holdfast.engines.routing import CANCEL, driven_by
 from holdfast.errors import (
     AlreadyAnswered,
     BadInput,
-    CodeMissing,
     HoldfastError,
+    HoldsSecret,
     TaskBusy,
     TaskCancelled,
     Unserializable,
@@ -143,13 +143,20 @@ def may_be_settled(state: State, call: Call) -> bool:
     return call.status in ("in_doubt", "running") or (call.doubt and call.status != "failed")
 
 
-def result_given(name: str, result: Any) -> bytes:
+def result_given(call: Call, result: Any, is_sure: bool) -> bytes:
     """The result of a tool as a person gave it, checked against its type if its code is here."""
-    try:
-        returns = registry.call(name).signature.returns
-    except CodeMissing:
+    spec = None if is_sure else registry.surely(call.name)
+    if spec is None:
         return unchecked(result)
-    return returns.given(result)  # a person has no objects, only their JSON
+    try:
+        return spec.signature.returns.given(result)  # a person has no objects, only their JSON
+    except HoldsSecret:
+        raise
+    except Unserializable as error:
+        raise Unserializable(
+            f"call {call.path}, {call.name}: the result is not what {spec.where} returns: {error}. "
+            f"If another function made the call, settle it unchecked"
+        ) from None
 
 
 Stow = Callable[[bytes], Raw]
@@ -185,9 +192,16 @@ def next_name(what: str, state: State) -> str:
 
 
 def resolve(
-    holding: Holding, id: str, path: str, happened: bool, result: Any, because: str, by: str
+    holding: Holding,
+    id: str,
+    path: str,
+    happened: bool,
+    result: Any,
+    because: str,
+    by: str,
+    is_sure: bool = False,
 ) -> None:
-    """Settle a call in doubt by hand."""
+    """Settle a call in doubt by hand. A person who is sure gives the result unchecked."""
     must_be_there(holding.store, id)
     must_be_texts("resolve", because=because, by=by)
     if not happened and result is not None:
@@ -205,7 +219,7 @@ def resolve(
             path=path,
             verdict="happened" if happened else "did_not_happen",
             by=by or f"hand, {holding.owner}",
-            result=stow(result_given(call.name, result)) if happened else UNSET,
+            result=stow(result_given(call, result, is_sure)) if happened else UNSET,
             because=because,
         )
 

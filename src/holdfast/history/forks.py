@@ -313,7 +313,7 @@ def _stubs(changes: ForkChanges) -> dict[str, Raw]:
 
 def _returned(name: str, value: Any) -> Raw:
     """A value as the step returns it, if the code is at hand."""
-    spec = _known(registry.call, name)
+    spec = registry.surely(name)
     return _encoded(f"the result of {name}", value, spec.signature.returns if spec else None)
 
 

@@ -7,6 +7,5 @@ in `pyproject.toml` has the name of the module: `pip install 'holdfast[otel]'`.
 Public, by the names in each module's `__all__`. It uses `workspace`, `agent`, `api` and everything
 below. No two of its doors use each other, except that `langchain` stands on `langgraph`, as
 LangChain does. All use `frameworks`, which refuses versions of a framework that were not tested.
-Integrations that journal a framework's calls use `calls`, or `journaled` where the framework runs
-pieces of a program again by itself. Read the module of your framework first.
+Integrations that journal a framework's calls use `calls`. Read the module of your framework first.
 """

@@ -535,18 +535,18 @@ class HoldfastPlugin(BasePlugin):
                 return _response(await tool.run_async(args=tool_args, tool_context=tool_context))
 
         async def body() -> Any:
-            response = await tool.run_async(args=tool_args, tool_context=tool_context)
-            return {
-                "response": plain(response),
+            response = plain(await tool.run_async(args=tool_args, tool_context=tool_context))
+            changed = {
                 "state": plain(dict(tool_context.actions.state_delta)),
                 "artifacts": dict(tool_context.actions.artifact_delta),
             }
+            return {"response": response, **changed} if any(changed.values()) else response
 
         options = self._tools.get(tool.name) or self._tools.get("*") or {"kind": "tool"}
         path, name = place_of(scope, label), call_name(tool.name)
         done = await journaled(scope, path, name, plain(tool_args), body, options)
         if not (isinstance(done, dict) and done.keys() == {"response", "state", "artifacts"}):
-            return _response(done)  # of a person, or a check, who know only the result
+            return _response(done)
         for key, value in done["state"].items():
             tool_context.state[key] = value
         tool_context.actions.artifact_delta.update(done["artifacts"])

@@ -33,10 +33,13 @@ from holdfast.api.async_forms import away  # noqa: E402
 from holdfast.codec import Shape, shape_of  # noqa: E402
 from holdfast.core.scope import scope_var  # noqa: E402
 from holdfast.errors import BadInput  # noqa: E402
-from holdfast.integrations.calls import CallOptions  # noqa: E402
-from holdfast.integrations.journaled import journaled_call  # noqa: E402
+from holdfast.integrations.calls import CallOptions, journaled_call  # noqa: E402
 from holdfast.integrations.langgraph.encoding import Encoding  # noqa: E402
-from holdfast.integrations.langgraph.nodes import piece_of, tool_answer  # noqa: E402
+from holdfast.integrations.langgraph.nodes import (  # noqa: E402
+    piece_of,
+    tool_answer,
+    tool_record,
+)
 from holdfast.log.namespaces import checked_key  # noqa: E402
 
 __all__ = ["HoldfastByteStore", "HoldfastCache", "HoldfastKVStore", "HoldfastMiddleware"]
@@ -210,9 +213,11 @@ class HoldfastMiddleware(AgentMiddleware[Any, Any]):
         piece = piece_of(self._hf, name, get_config(), id)
         if piece is None:
             return handler(request)
-        policy = self._policies.get(name)
-        call = journaled_call(name, "tool", lambda args: _encoding.dump(handler(request)), policy)
-        return tool_answer(piece.run(lambda: call(args), interrupt), request.tool_call)
+        policy, asked = self._policies.get(name), request.tool_call
+        call = journaled_call(
+            name, "tool", lambda args: tool_record(handler(request), asked), policy
+        )
+        return tool_answer(piece.run(lambda: call(args), interrupt), asked)
 
     async def awrap_tool_call(
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[Any]]
@@ -222,16 +227,17 @@ class HoldfastMiddleware(AgentMiddleware[Any, Any]):
         piece = piece_of(self._hf, name, get_config(), id)
         if piece is None:
             return await handler(request)
+        asked = request.tool_call
 
         async def body(args: Any) -> Any:
-            return _encoding.dump(await handler(request))
+            return tool_record(await handler(request), asked)
 
         call = journaled_call(name, "tool", body, self._policies.get(name))
 
         async def run() -> Any:
             return await call(args)
 
-        return tool_answer(await piece.arun(run, interrupt), request.tool_call)
+        return tool_answer(await piece.arun(run, interrupt), asked)
 
 
 def _asked(request: ToolCallRequest) -> tuple[str, str, Any]:

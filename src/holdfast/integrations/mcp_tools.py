@@ -27,11 +27,12 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, ValidationError, convert, to_builtins
+from msgspec.structs import replace
 
 from holdfast.agent.model import ToolInfo
 from holdfast.agent.model_calls import SENDABLE
-from holdfast.api.steps import ToolOptions, tool
+from holdfast.api.steps import ToolOptions, tool, wrapped
 from holdfast.core.decoding import decode
 from holdfast.core.spec import Doubt, IdempotencyKey, Retry
 from holdfast.errors import BadInput, HoldfastError, ReplyLost
@@ -210,12 +211,16 @@ class MCPTools:
         def call(arguments: dict[str, Any], *, key: IdempotencyKey = _NO_KEY) -> MCPResult:
             return line.call(name, arguments, str(key))
 
-        call.__name__ = call.__qualname__ = called
-        call.__doc__ = listed.description or listed.title or ""
+        def record(arguments: dict[str, Any], *, key: IdempotencyKey = _NO_KEY) -> Any:
+            return to_builtins(call(arguments, key=key))
+
+        record.__name__ = record.__qualname__ = called
+        record.__doc__ = listed.description or listed.title or ""
         options: dict[str, Any] = {**self._policy(listed), **self._options.get(name, {})}
-        made: Any = tool(**{**options, "name": called})(call)
+        spec = tool(**{**options, "name": called})(record).holdfast_spec
+        made = wrapped(replace(spec, answer=lambda _, told: _as_result(told)), outside=call)
         # A model is told the schema that the server gave, and fills that in.
-        made.holdfast_info = ToolInfo(called, call.__doc__, dict(listed.input_schema))
+        made.holdfast_info = ToolInfo(called, record.__doc__, dict(listed.input_schema))
         return made  # type: ignore[no-any-return]
 
     def _policy(self, listed: Tool) -> ToolOptions:
@@ -442,6 +447,17 @@ def _result(answer: CallToolResult) -> MCPResult:
         "" if structured is None else json.dumps(structured),
         tuple(_part(part) for part in answer.content if part.type != "text"),
     )
+
+
+def _as_result(told: Any) -> MCPResult:
+    """A result from the log. A check, and a person, may say only what the tool returned."""
+    if told is None or isinstance(told, str):
+        return MCPResult(told or "")
+    if isinstance(told, dict) and told and told.keys() <= {*MCPResult.__struct_fields__}:
+        with suppress(ValidationError):
+            return convert(told, MCPResult)
+    said = json.dumps(told)
+    return MCPResult(said, said)
 
 
 def _part(given: Any) -> MCPPart:

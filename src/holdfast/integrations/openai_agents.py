@@ -382,7 +382,9 @@ class _Course:
                 return _output_of(await invoke(context, arguments))
 
             path, name = place_of(self.scope, label), call_name(tool.name)
-            return await journaled(self.scope, path, name, _parsed(arguments), body, options)
+            asked = _parsed(arguments)
+            # A check, and a person, say what the function returned.
+            return _output_of(await journaled(self.scope, path, name, asked, body, options))
 
         made = copy(tool)
         made.on_invoke_tool = invoked

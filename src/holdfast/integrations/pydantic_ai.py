@@ -242,8 +242,12 @@ class _Backend(CallableOperationBackend[CallOptions]):
             with standing_at(scope, label):
                 return await body()
         path = place_of(scope, label)
+
+        async def own() -> object:
+            return _own(await body())
+
         asked = plain(arguments)
-        return _enveloped(await journaled(scope, path, call_name(tool), asked, body, config))
+        return _enveloped(await journaled(scope, path, call_name(tool), asked, own, config))
 
 
 # The runs of agents, and where the calls of each stand.
@@ -344,11 +348,21 @@ def _as_raised(failed: StepFailed, model: str) -> Exception:
 
 
 def _enveloped(result: object) -> object:
-    """A result of a tool in the form in which Pydantic AI records it. A check, and a person who
-    settles a call in doubt, give the bare result."""
-    if isinstance(result, dict) and result.get("kind") in _ENVELOPES:
-        return result
-    return {"kind": "tool_return", "result": result}
+    """The result of a tool in the form in which Pydantic AI wants it back."""
+    return result if _is_enveloped(result) else {"kind": "tool_return", "result": result}
+
+
+def _own(enveloped: object) -> object:
+    """The result of a tool as the log has it: what the function returned, as a check and a person
+    would say it, or how it ended otherwise. Older logs have all of them in their envelopes."""
+    if isinstance(enveloped, dict) and enveloped.keys() == {"kind", "result"}:
+        result = enveloped["result"]
+        return result if _enveloped(result) == enveloped else enveloped
+    return enveloped
+
+
+def _is_enveloped(result: object) -> bool:
+    return isinstance(result, dict) and result.get("kind") in _ENVELOPES
 
 
 def _function_of(tool: ToolsetTool[Any], name: str) -> Spec | None:

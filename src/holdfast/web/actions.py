@@ -136,6 +136,7 @@ def resolve(site: Site, asked: PageRequest) -> Data:
         result=None if result is UNSET else from_outside(result),
         because=given.because,
         by=asked.user,
+        unchecked=given.unchecked,
     )
     verdict = "happened" if given.happened else "did not happen"
     _drive_on(site, id)
@@ -144,7 +145,7 @@ def resolve(site: Site, asked: PageRequest) -> Data:
 
 def _must_be_checkable(site: Site, view: TaskView, path: str) -> None:
     call = view.state.calls.get(path)
-    if call is None or call.kind != "tool":
+    if call is None or call.kind != "tool" or registry.is_foreign(call.name):
         return  # settling it says what is wrong
     try:
         registry.call(call.name)

@@ -406,7 +406,7 @@ def resolve(
                 load_app(given)
             settle = partial(
                 _resolve_all, hf, task,
-                happened=happened, result=meaning, because=because, by=by,
+                happened=happened, result=meaning, because=because, by=by, unchecked=unchecked,
             )  # fmt: skip
             meant = doubting(hf, chosen(hf, ("awaiting_user",), (), **filters), task)
             return in_bulk(hf, meant, "settled", settle, as_json)
@@ -416,7 +416,10 @@ def resolve(
         if happened and not unchecked:
             load_app(given)
             _must_be_checkable(view, path)
-        hf.resolve(task, path, happened=happened, result=meaning, because=because, by=by)
+        hf.resolve(
+            task, path,
+            happened=happened, result=meaning, because=because, by=by, unchecked=unchecked,
+        )  # fmt: skip
     verdict = "happened" if happened else "did_not_happen"
     if as_json:
         print_json({"task": task, "path": path, "verdict": verdict, "result": value})
@@ -444,12 +447,13 @@ def _resolve_all(hf: Holdfast, call: str, task: str, **verdict: Any) -> None:
 
 def _must_be_checkable(view: TaskView, path: str) -> None:
     call = view.state.calls.get(path)
-    if call is None or call.kind != "tool":
+    if call is None or call.kind != "tool" or registry.is_foreign(call.name):
         return  # there is more wrong than this, as settling it will say
     try:
         registry.call(call.name)
     except CodeMissing as error:
         raise CodeMissing(
-            f"the result can't be checked: {error}. Or say --unchecked: a result that does not "
-            f"fit then stops the task until the call is settled again"
+            f"the result can't be checked: {error}. Or say --unchecked, as for a plain function "
+            f"that a framework's agent calls: a result that does not fit then stops the task until "
+            f"the call is settled again"
         ) from None

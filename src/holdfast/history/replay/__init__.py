@@ -183,14 +183,10 @@ def _must_be_names(past: _Past, stubs: Mapping[str, Any]) -> None:
                 f"a stub is given for {name!a:.60}, but neither the log nor the code that is "
                 f"loaded has a step, a tool or a child of that name"
             )
-        if (
-            stub is not REAL
-            and not callable(stub)
-            and name not in BUILT_IN
-            and _is_known(registry.call, name)
-        ):
+        spec = None if stub is REAL or callable(stub) else registry.surely(name)
+        if spec is not None and name not in BUILT_IN:
             try:
-                registry.call(name).signature.returns.given(stub)
+                spec.signature.returns.given(stub)
             except Unserializable as error:
                 raise BadInput(f"the stub for {name} gives what does not fit: {error}") from None
 

@@ -9,11 +9,11 @@ LangGraph: `Command(resume=…)` answers it.
 from __future__ import annotations
 
 import functools
+import json
 import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, ParamSpec, TypeVar, Unpack
 
-import msgspec
 from langchain_core.messages import ToolMessage
 from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import BaseTool
@@ -26,8 +26,7 @@ from holdfast.api.app import Holdfast
 from holdfast.core.scope import scope_var
 from holdfast.core.spec import is_async
 from holdfast.errors import NotDurable
-from holdfast.integrations.calls import CallOptions
-from holdfast.integrations.journaled import Piece, journaled_call
+from holdfast.integrations.calls import CallOptions, Piece, journaled_call
 from holdfast.integrations.langgraph.encoding import Encoding
 
 P = ParamSpec("P")
@@ -116,7 +115,7 @@ class DurableTool(BaseTool):
             return self.inner.invoke(input, config, **kwargs)
 
         def body(args: Any) -> Any:
-            return _encoding.dump(self.inner.invoke(input, config, **kwargs))
+            return tool_record(self.inner.invoke(input, config, **kwargs), input)
 
         call = journaled_call(self.name, "tool", body, self.policy)  # type: ignore[arg-type]
         return tool_answer(piece.run(lambda: call(_args(input)), interrupt), input)
@@ -129,7 +128,7 @@ class DurableTool(BaseTool):
             return await self.inner.ainvoke(input, config, **kwargs)
 
         async def body(args: Any) -> Any:
-            return _encoding.dump(await self.inner.ainvoke(input, config, **kwargs))
+            return tool_record(await self.inner.ainvoke(input, config, **kwargs), input)
 
         call = journaled_call(self.name, "tool", body, self.policy)  # type: ignore[arg-type]
 
@@ -165,13 +164,22 @@ def piece_of(hf: Holdfast, name: str, config: RunnableConfig, *more: str) -> Pie
     return Piece(hf, name, ":".join((str(thread), name, str(run), *more)), str(thread))
 
 
+def tool_record(answer: Any, call: Any) -> Any:
+    """The answer of a tool as the log has it: without the message around it, where that says
+    nothing more. So a check, and a person, would say it."""
+    said = getattr(answer, "content", None)
+    if isinstance(said, str) and tool_answer(said, call) == answer:
+        return said
+    return _encoding.dump(answer)
+
+
 def tool_answer(data: Any, call: Any) -> Any:
-    """The answer of a tool. A check, or a person, says it without the message around it."""
+    """The answer of a tool, in a message if a model's call asked for it."""
     found = _encoding.load(data)
     is_call = isinstance(call, Mapping) and call.get("type") == "tool_call"
     if not is_call or isinstance(found, ToolMessage | Command):
         return found
-    text = found if isinstance(found, str) else msgspec.json.encode(data).decode()
+    text = found if isinstance(found, str) else json.dumps(data, ensure_ascii=False)
     return ToolMessage(text, name=call["name"], tool_call_id=str(call.get("id") or ""))
 
 
