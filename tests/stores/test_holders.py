@@ -15,8 +15,8 @@ from holdfast.stores.files.disk import Disk
 from holdfast.stores.files.holders import (
     HOLDERS,
     RECORD_BYTES,
-    Holder,
     HolderClaim,
+    HoldingStore,
     look,
     may_be_alive,
     ring,
@@ -33,8 +33,8 @@ def root(tmp_path: Path) -> Iterator[int]:
 
 
 @pytest.fixture
-def holder(root: int) -> Iterator[Holder]:
-    made = Holder(Disk(), lambda: root)
+def holder(root: int) -> Iterator[HoldingStore]:
+    made = HoldingStore(Disk(), lambda: root)
     yield made
     made.close()
 
@@ -98,7 +98,7 @@ def test_a_renewal_is_seen_and_silence_is_told_in_seconds(tmp_path, holder, root
 
 def test_mail_is_told_once_for_each_record_it_came_for(tmp_path, holder, root):
     disk, claims = Disk(), [holder.claim() for _ in range(3)]
-    assert Holder(disk, lambda: root).mail() == [] == holder.mail()
+    assert HoldingStore(disk, lambda: root).mail() == [] == holder.mail()
     ring(disk, root, claims[2])
     ring(disk, root, claims[0])
     marks = [line[-1:] for line in content(tmp_path, claims[0])]
@@ -157,7 +157,7 @@ def test_what_the_dead_left_is_removed_once_nobody_needs_it(
 
 
 def test_the_file_of_a_living_holder_is_never_removed(tmp_path, holder, root):
-    other = Holder(Disk(), lambda: root)
+    other = HoldingStore(Disk(), lambda: root)
     claim = other.claim()
     other.drop(claim)
     holder.claim()

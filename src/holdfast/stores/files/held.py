@@ -16,7 +16,7 @@ from holdfast.stores.files import holders, locks
 from holdfast.stores.files.catalog import IndexEntry
 from holdfast.stores.files.disk import Disk, Status
 from holdfast.stores.files.folder import Workspace, failed, way_to
-from holdfast.stores.files.holders import Holder
+from holdfast.stores.files.holders import HoldingStore
 from holdfast.stores.files.locks import LOG, HeldFile
 from holdfast.stores.files.syncing import WholeDisk, in_threads
 from holdfast.stores.port import Lease, Post, SideKind
@@ -28,7 +28,7 @@ class HeldStreams(Workspace):
 
     def __init__(self, root: Path, *, sync: bool = True, disk: Disk | None = None) -> None:
         super().__init__(root, sync=sync, disk=disk)
-        self._holder = Holder(self._disk, lambda: self._root)
+        self._holder = HoldingStore(self._disk, lambda: self._root)
         self._begin()
 
     def _begin(self) -> None:

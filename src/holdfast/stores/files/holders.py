@@ -61,7 +61,7 @@ class HolderSeen(Struct, frozen=True):
     renewed_at: float
 
 
-class Holder:
+class HoldingStore:
     """This store object, as a holder of tasks. Its file is made when the first one is claimed."""
 
     def __init__(self, disk: Disk, root: Callable[[], int]) -> None:

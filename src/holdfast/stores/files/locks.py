@@ -34,7 +34,7 @@ from holdfast.core.decoding import Illegible, decoder
 from holdfast.errors import LogDamaged, TaskBusy
 from holdfast.stores.files import holders
 from holdfast.stores.files.disk import Disk, Status
-from holdfast.stores.files.holders import Holder, HolderClaim
+from holdfast.stores.files.holders import HolderClaim, HoldingStore
 from holdfast.stores.port import Facts, Lease
 from holdfast.stores.system import NO_WAIT
 
@@ -94,7 +94,7 @@ def take(
     root: int,
     stream: str,
     open_folder: Callable[[], int],
-    holder: Holder,
+    holder: HoldingStore,
     owner: str,
     lease_s: float,
 ) -> TakenStream:
@@ -276,7 +276,7 @@ def say_started(disk: Disk, root: int, way: str, taken: TakenStream) -> None:
     _rewrite(disk, root, way, taken.claim, taken.lock)
 
 
-def give_back(disk: Disk, root: int, way: str, holder: Holder, taken: TakenStream) -> None:
+def give_back(disk: Disk, root: int, way: str, holder: HoldingStore, taken: TakenStream) -> None:
     """Say that nobody holds a stream any more."""
     # First in the lock file: as long as the claim stands, nobody else writes that in place.
     nobody = Lock(turn=taken.lock.turn, started=taken.lock.started)
