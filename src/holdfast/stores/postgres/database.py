@@ -50,7 +50,7 @@ POOL_SIZE = 4
 _SESSION = ("host", "port", "dbname", "user")
 
 
-class Address(Struct, frozen=True):
+class DatabaseAddress(Struct, frozen=True):
     """Where a database is, and how many connections a process may have to it.
 
     `url` may lead to a pooler that gives each transaction another session, such as PgBouncer's mode
@@ -67,7 +67,7 @@ class Address(Struct, frozen=True):
         return self.session_url != self.url
 
 
-def address_of(url: str) -> Address:
+def address_of(url: str) -> DatabaseAddress:
     """What a URL says, without the parameters that are our own.
 
     >>> address_of("postgresql://db/trips?pool_size=2&sslmode=require").url
@@ -80,7 +80,7 @@ def address_of(url: str) -> Address:
     ours = {"pool_size", *(f"session_{name}" for name in _SESSION)}
     said = {name: value for name, value in given if name in ours}
     if not said:
-        return Address(url, url)
+        return DatabaseAddress(url, url)
     size = said.pop("pool_size", str(POOL_SIZE))
     if not (size.isascii() and size.isdigit() and 1 <= int(size) <= 1000):
         raise BadInput(f"pool_size={size!r:.60} in the URL must be a number from 1 to 1000")
@@ -90,7 +90,7 @@ def address_of(url: str) -> Address:
     def with_parameters(parameters: dict[str, str]) -> str:
         return urlunsplit(parts._replace(query=urlencode(parameters, safe="/")))
 
-    return Address(with_parameters(rest), with_parameters(session), int(size))
+    return DatabaseAddress(with_parameters(rest), with_parameters(session), int(size))
 
 
 def connect(url: str, durable: bool, *, is_pooled: bool = False) -> Connection:
@@ -144,7 +144,7 @@ class Connections:
     between taking and using a place drops the object, and so can't lose the place.
     """
 
-    def __init__(self, address: Address, durable: bool) -> None:
+    def __init__(self, address: DatabaseAddress, durable: bool) -> None:
         self._connect = partial(connect, address.url, durable, is_pooled=address.is_pooled)
         self._size = address.pool_size
         self._lock = threading.Lock()
@@ -226,7 +226,7 @@ def _check(conn: Connection) -> None:
 class OwnConnection:
     """A connection for one user at a time, who uses it all the time: a pool would cost more."""
 
-    def __init__(self, address: Address, durable: bool) -> None:
+    def __init__(self, address: DatabaseAddress, durable: bool) -> None:
         self._connect = partial(connect, address.url, durable, is_pooled=address.is_pooled)
         self._conn: Connection | None = None
 

@@ -6,7 +6,8 @@ schema `holdfast`, which is made on first use.
 **Appends go in groups** (see `groups`): one statement, over a connection of its own, holds what
 all tasks of the process have to write. Everything else is a statement over a pool. **A process
 shows that it is alive** over one more connection (see `presence`), which needs a session of its
-own. All others may lead to a proxy that gives each transaction another session (see `Address`).
+own. All others may lead to a proxy that gives each transaction another session (see
+`DatabaseAddress`).
 
 **Failure.** When a connection is lost in the middle of an append, nobody knows whether it was
 written, so every lease that had lines in it is spoiled. The holder of a new one reads what is
