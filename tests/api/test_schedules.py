@@ -132,6 +132,7 @@ def test_each_due_time_is_started_once_with_outages_and_clocks_set_back(clock):
         assert ran == [7] * len(ids(hf))
 
 
+@pytest.mark.timeout(1800 if THOROUGH else 300)
 @pytest.mark.parametrize("zone", ZONES if THOROUGH else ["Europe/Oslo", "Australia/Lord_Howe"])
 def test_each_due_time_of_years_is_started_once_whatever_outages_and_daylight_saving_do(zone):
     """Three workers, one of which looks when none has for hours, or for weeks."""

@@ -199,7 +199,7 @@ def test_a_rate_is_used_up_and_holds_while_workers_are_killed_and_stopped(url, t
     if THOROUGH:
         rate, least, most = min(100, int(carried(url, tmp_path) / 4)), 0.95, 1.05
     print(f"{rate} a second")
-    given = Rate(rate * 10, per_s=10, burst=max(1, rate // 4))
+    given = Rate(rate * 10, per_s=10, burst=max(3, rate // 4))
     disturbances = 6 if THOROUGH else 3
     came = starts_at_a_rate(url, tmp_path, given, rate * (24 if THOROUGH else 13), disturbances)
     full = [start for start in came if came[0] + 1.0 <= start <= came[-1] - 10.0]
