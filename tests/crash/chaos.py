@@ -81,6 +81,8 @@ class Report(Struct):
     started again: how soon Python starts says nothing of Holdfast."""
     waits: list[Wait]
     """The longest waits of healthy tasks after the last fault, the longest first."""
+    to_start_s: float
+    """How long the workers took to start, together: so fast is this machine now."""
     said: str
     """The last words of the workers."""
 
@@ -250,6 +252,7 @@ def _watch(
         schedule.append(lambda: chaos.stop(signal.SIGINT, away_s))
     last_fault = moved_at = time.monotonic()
     faults_at: list[tuple[datetime, datetime]] = []
+    began, to_start_s = time.monotonic(), 0.0
     next_fault = time.monotonic() + 2.0
     longest, newest, was_healthy = 0.0, None, True
     give_up_at = time.monotonic() + patience_s
@@ -258,6 +261,8 @@ def _watch(
         if troop.tend() or not troop.is_whole():
             moved_at = time.monotonic()
             faults_at.append((datetime.now(UTC) - _BETWEEN_LOOKS, datetime.now(UTC)))
+        elif not to_start_s:
+            to_start_s = round(time.monotonic() - began, 1)
         now = time.monotonic()
         if schedule and now >= next_fault:
             began_at = datetime.now(UTC)
@@ -298,6 +303,7 @@ def _watch(
         seconds_after_last_fault=round(time.monotonic() - last_fault, 1),
         longest_standstill_s=round(longest, 1),
         waits=longest_waits(hf, faults_at),
+        to_start_s=to_start_s,
         said=troop.said(),
     )
 
