@@ -77,10 +77,12 @@ class Report(Struct):
     longest_standstill_s: float
     """After the last fault, while a healthy task was left: a poisoned one waits for its workers.
 
-    A worker that a poisoned task ends is a fault too, and a fault ends when every worker has
-    started again: how soon Python starts says nothing of Holdfast."""
+    A worker that a poisoned task ends is a fault too, and a fault ends when a worker is at work:
+    how soon Python starts says nothing of Holdfast."""
     waits: list[Wait]
     """The longest waits of healthy tasks after the last fault, the longest first."""
+    to_start_s: float
+    """How long the first worker took to start: so fast is this machine now."""
     said: str
     """The last words of the workers."""
 
@@ -128,10 +130,10 @@ class Fleet:
         places = range(len(self.workers))
         return "\n".join(self._log(n).read_text(errors="replace")[-2000:] for n in places)
 
-    def is_whole(self) -> bool:
-        """Whether every worker has started. To start Python takes long where much else runs."""
+    def at_work(self) -> int:
+        """How many workers have started. To start Python takes long where much else runs."""
         places = range(len(self.workers))
-        return all(self._is_up in self._log(n).read_bytes() for n in places)
+        return sum(self._is_up in self._log(n).read_bytes() for n in places)
 
     def tend(self) -> bool:
         """Start anew what has ended, and note who gave up; whether one had ended."""
@@ -250,14 +252,17 @@ def _watch(
         schedule.append(lambda: chaos.stop(signal.SIGINT, away_s))
     last_fault = moved_at = time.monotonic()
     faults_at: list[tuple[datetime, datetime]] = []
+    began, to_start_s = time.monotonic(), 0.0
     next_fault = time.monotonic() + 2.0
     longest, newest, was_healthy = 0.0, None, True
     give_up_at = time.monotonic() + patience_s
     left: list[str] = []
     while time.monotonic() < give_up_at:
-        if troop.tend() or not troop.is_whole():
+        if troop.tend() or not troop.at_work():
             moved_at = time.monotonic()
             faults_at.append((datetime.now(UTC) - _BETWEEN_LOOKS, datetime.now(UTC)))
+        elif not to_start_s:
+            to_start_s = round(time.monotonic() - began, 1)
         now = time.monotonic()
         if schedule and now >= next_fault:
             began_at = datetime.now(UTC)
@@ -298,6 +303,7 @@ def _watch(
         seconds_after_last_fault=round(time.monotonic() - last_fault, 1),
         longest_standstill_s=round(longest, 1),
         waits=longest_waits(hf, faults_at),
+        to_start_s=to_start_s,
         said=troop.said(),
     )
 

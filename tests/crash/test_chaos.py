@@ -63,6 +63,8 @@ def test_a_fleet_on_an_engine_stays_up(tmp_path: Path, name: str) -> None:
             options=options, restart=restart,
         )  # fmt: skip
     must_have_held(report)
+    # The workers and the server compute as well, on a machine that may be slow.
+    assert report.waits[0].idle_s < WAITS_S + report.to_start_s, report.waits
 
 
 @pytest.mark.timeout(300)
@@ -79,7 +81,7 @@ def test_a_task_whose_worker_is_killed_goes_on_elsewhere_soon(
         began = time.monotonic()
         troop = Fleet(url, tmp_path, 2, options)
         stack.callback(troop.end)
-        until(troop.is_whole)
+        until(lambda: troop.at_work() == 2)
         to_start_s = time.monotonic() - began  # how fast this machine is now
         hf.start(kind, 3.0, id="trip")
         until(lambda: hf.task("trip").calls)
