@@ -313,9 +313,7 @@ class Hub:
         with self.hold(task_id, since):
             pass
 
-    async def taken(
-        self, task_id: str, since: int | None, patience_s: float | None = None
-    ) -> None:
+    async def taken(self, task_id: str, since: int | None, patience_s: float | None = None) -> None:
         """The same for a caller on a loop: no thread waits while another one has the log."""
 
         def take() -> None:
