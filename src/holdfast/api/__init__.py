@@ -1,4 +1,4 @@
-"""What users touch: `Holdfast`, the decorators, and what a task's function may call.
+"""The parts that users touch: `Holdfast`, the decorators, and what a task's function may call.
 
 Internal by its path: users import these names from `holdfast`. It uses `views`, `upkeep`,
 `history`, `engines`, `stores`, `log`, `codec` and `core`. Rooms that are built on it (`agent`,

@@ -183,7 +183,7 @@ cursor_option: Final = click.option("--cursor", metavar="CURSOR", help="The page
 
 
 def _completed(ctx: click.Context, prefix: str, typed: str) -> list[CompletionItem]:
-    """The ids that begin with what was typed. Whatever is wrong, the shell hears nothing of it."""
+    """The ids that begin with what was typed. The shell hears nothing of an error."""
     try:
         with opening.opened(ctx.ensure_object(Given)) as hf:
             ids = opening.ids_of(hf.store, prefix)

@@ -1,6 +1,6 @@
 """Text from a log, made fit for a terminal.
 
-What a terminal might act on is written out as `\\x1b`. Rich markup is never
+Characters that a terminal might act on are written out as `\\x1b`. Rich markup is never
 parsed: see `output`.
 """
 

@@ -132,7 +132,7 @@ def patched_state(value: Any, changes: Iterable[Change]) -> Any:
 
 class Partial(Misfit):
     """An object that has the default of a field in its class, and not in itself: so msgspec makes
-    them. What it would write is without that field, which is the default of that day."""
+    them. Its bytes lack that field, which is the default of that day."""
 
 
 def complete(value: Any) -> None:

@@ -218,7 +218,7 @@ def _order_in(annotation: Any) -> Any:
     return tuple(map(_order_in, parts)) or annotation
 
 
-# What an annotation declares: the classes that a value under it may be made of.
+# The classes that an annotation declares: a value under it may be made of them.
 
 
 class Declared(NamedTuple):
@@ -364,7 +364,7 @@ _AROUND = (typing.Annotated, typing.Required, typing.NotRequired, typing.Final, 
 
 
 def resolved(annotation: Any) -> Any:
-    """What an alias, a NewType or something around a type stands for."""
+    """The type behind an alias, a NewType or something around a type."""
     while not isinstance(annotation, type):
         if typing.get_origin(annotation) in _AROUND:
             annotation = typing.get_args(annotation)[0]

@@ -33,7 +33,7 @@ _NUMBERS = frozenset({int, float, bool})
 
 
 class ListShape(Protocol):
-    """What is needed of the shape of a list."""
+    """The part of the shape of a list that is needed here."""
 
     def settle(self, value: Any) -> tuple[bytes, Any]:
         """The value as JSON, and as it comes back."""
@@ -131,7 +131,7 @@ class Growing:
         self._lock = threading.Lock()
 
     def find(self, value: Any, shape: ListShape) -> KnownList | None:
-        """What is known of a list, once it is; None for one that is not long."""
+        """The entry of a list, once there is one; None for one that is not long."""
         if type(value) is not list or len(value) < FEWEST_ITEMS:
             return None
         with self._lock:

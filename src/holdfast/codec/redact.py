@@ -79,7 +79,7 @@ _SEARCHED, _EDGE = 128 * 1024, 8 * 1024
 
 
 class Redact:
-    """What is kept out of the log, besides every `Secret`: by parameter name and by pattern.
+    """The values to keep out of the log, besides every `Secret`: by parameter name and by pattern.
 
     `names` are shell patterns for parameters of steps and tools whose arguments are not to be
     written (`"ssn"`, `"*_pin"`), `patterns` regular expressions for what is to be blotted out of

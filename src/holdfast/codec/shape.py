@@ -485,7 +485,7 @@ def _unlikeness(data: Any, member: Any) -> int:
 class _Field(NamedTuple):
     name: str
     given_as: str
-    """What it is called in JSON, and by the constructor."""
+    """Its names in JSON, and in the constructor."""
     is_given: bool
     """Whether the constructor takes it."""
     is_required: bool

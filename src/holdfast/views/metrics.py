@@ -1,4 +1,4 @@
-"""What a fleet is measured by: how many tasks stand where, and what this process did.
+"""The figures of a fleet: how many tasks there are of each status, and what this process did.
 
 Two sources, and no bookkeeping beside them. `standing` counts tasks by the index of the store, so
 every worker tells the same. `WriteMeter` counts the events that this process writes to logs, as
@@ -266,7 +266,7 @@ class WriteMeter:
 
 
 def meter_of(holding: Holding, prices: Mapping[str, Prices] | None = None) -> WriteMeter:
-    """What counts the writes of a `Holdfast`: one for all who ask."""
+    """The counter of the writes of a `Holdfast`: one for all who ask."""
     if not isinstance(holding.watched, WriteMeter):
         holding.watched = WriteMeter(holding.store, prices)
     return holding.watched

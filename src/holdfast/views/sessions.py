@@ -1,4 +1,4 @@
-"""What a session looks like: its moments, one after the other, and what it holds at each.
+"""The view of a session: its moments, one after the other, and what it holds at each.
 
 A moment of a conversation is a message. A thread of LangGraph is a session whose log holds
 checkpoints, and then each checkpoint is a moment. Everything of a thread stands under keys:
@@ -70,7 +70,7 @@ class SessionMoment(Struct, frozen=True, omit_defaults=True):
     name: str
     """The role of a message; of a checkpoint the nodes that ran before it, or where it is from."""
     new: Any
-    """What was said, or the values of the channels that are new."""
+    """The words that were said, or the values of the channels that are new."""
     id: str = ""
     """LangGraph's id of a checkpoint."""
     step: int | None = None
@@ -99,7 +99,7 @@ class SessionView:
         )
 
     def content(self, number: int | None = None) -> dict[str, Any]:
-        """What it holds after a moment, or now: plain data, for people and for a diff."""
+        """The content after a moment, or now: plain data, for people and for a diff."""
         if not self.is_thread:
             return {"conversation": self._messages[:number]}
         if not self.moments or number == 0:

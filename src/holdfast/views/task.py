@@ -221,7 +221,7 @@ def list_tasks(store: Store, filters: Mapping[str, Any], limit: int | None = Non
     return tasks
 
 
-# What tasks need from people: answers, approvals, and a word on calls in doubt.
+# The needs of tasks from people: answers, approvals, and a word on calls in doubt.
 #
 # The command line lists these and so does the page in the browser, so that both tell the same.
 

@@ -1,4 +1,4 @@
-"""What people do from the page: answer, approve, resolve, retry, fork, rewind and the rest.
+"""The actions of people on the page: answer, approve, resolve, retry, fork, rewind and the rest.
 
 Each is the method of `Holdfast` that the command line calls too, with the same refusals, and is
 recorded with the name of the person who asked. A task goes on by itself where a worker runs; where

@@ -1,4 +1,4 @@
-"""What is new, as it comes: server-sent events made by looking at the store from time to time.
+"""News as they come: server-sent events made by looking at the store from time to time.
 
 A reader that comes back says which event it saw last, so that nothing is told twice or left out.
 Nothing is kept between two looks but where the reader is; so the number of readers is limited, and

@@ -244,7 +244,7 @@ def file_diff(site: Site, asked: PageRequest) -> Data:
     return {"lines": lines, "binary": False}
 
 
-# What a rewind would leave behind.
+# The calls and effects that a rewind would leave behind.
 
 
 def rewind_preview(site: Site, asked: PageRequest) -> Data:
@@ -256,7 +256,7 @@ def rewind_preview(site: Site, asked: PageRequest) -> Data:
     past = load(store, id, place.seq)
     why_not = ""
     try:
-        must_be_still(past, place, "put back")
+        must_be_still(past, place, "rewound")
     except HoldfastError as error:
         why_not = str(error)
     return {

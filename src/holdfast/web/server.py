@@ -95,7 +95,7 @@ GETS: dict[str, Handler] = {
     f"{_TASK}/export": exported,
     f"{_TASK}/audit": talks.audit,
 }
-"""What can be read."""
+"""The addresses that read."""
 
 POSTS: dict[str, Handler] = {
     **{
@@ -108,7 +108,7 @@ POSTS: dict[str, Handler] = {
     "/api/bulk": actions.bulk,
     "/api/sessions/{id}/say": actions.say,
 }
-"""What can be done."""
+"""The addresses that act."""
 
 
 class Server:

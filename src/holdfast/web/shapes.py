@@ -1,4 +1,4 @@
-"""What the page is sent of a log: values, events, calls and failures, each bounded in size.
+"""The data of a log for the page: values, events, calls and failures, each bounded in size.
 
 A value goes out as the JSON text that the log holds. So a number of any length stays what it is,
 and nothing deep is parsed here. A value that is too long goes out as its beginning, its size, and

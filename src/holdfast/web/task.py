@@ -61,7 +61,7 @@ def _view(site: Site, asked: PageRequest) -> TaskView:
 
 
 def header(site: Site, asked: PageRequest) -> Data:
-    """What a task is, how it stands, and what to do."""
+    """The head of a task: what it is, its status, and what to do."""
     at, store = at_of(asked), site.hf.store
     view = view_at(store, asked.id, at)
     state, needs = view.state, Needs(site, view)

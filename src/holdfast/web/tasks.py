@@ -25,7 +25,7 @@ _MATCHED = ("type", "user", "session", "parent", "origin")
 
 
 def filters_of(asked: PageRequest) -> Data:
-    """What a list was asked for, as `hf.page` takes it."""
+    """The filters of a list, as `hf.page` takes them."""
     labels = {}
     for pair in asked.texts("label"):
         name, equals, value = pair.partition("=")

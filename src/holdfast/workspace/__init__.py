@@ -1,6 +1,6 @@
 """The workspace: readable files, the face of the log, and the harness that works on them.
 
-What is here is loaded when it is asked for: most tasks need none of it.
+Everything here is loaded when it is asked for: most tasks need none of it.
 
 >>> from holdfast import workspace
 >>> workspace.init.__name__

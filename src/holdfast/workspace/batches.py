@@ -228,7 +228,7 @@ class Rows(Struct, frozen=True):
         return columns
 
     def _records(self, file: BinaryIO, place: Place) -> Iterator[tuple[int, Any, Place]]:
-        """What stands at each place: a row, a `BadRow`, or None for an empty line."""
+        """The item at each place: a row, a `BadRow`, or None for an empty line."""
         take = self._csv_row if self.format == "csv" else _json_row
         while not place.at_end:
             reading = _Reading(file, place)
@@ -383,7 +383,7 @@ def _after(scope: Scope, source: Rows, place: Place) -> Batch:
 
 
 class _Output(Struct, frozen=True):
-    """What a batch adds to the output, and to what is told of rows that are not in it."""
+    """The lines that a batch adds to the output, and to the report of rows that are not in it."""
 
     text: bytes
     told: bytes
@@ -393,7 +393,7 @@ class _Output(Struct, frozen=True):
 def _output(
     source: Rows, into: str, done: Processed, batch: Batch, results: Results[Any]
 ) -> _Output:
-    """What a batch comes to, and how far it is then."""
+    """The result of a batch, and how far it is then."""
     failed = {failure.index for failure in results.failures}
     made = [
         (line, result)

@@ -78,7 +78,7 @@ from holdfast.workspace.missions import (
 )
 from holdfast.workspace.projecting import project
 
-# What the harness is given, and what it says: the agent and how to run it, and what came of it.
+# The input and the report of the harness: the agent, how to run it, and what came of it.
 
 
 Agent = str | Callable[[str], Any]

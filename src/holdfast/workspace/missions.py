@@ -185,7 +185,7 @@ def said(ran: RanCommand) -> str:
     return text if len(text) <= MOST_SAID else f"…{text[-MOST_SAID:]}"
 
 
-# What an agent is told that does one item of a plan, and knows nothing else.
+# The prompt of an agent that does one item of a plan, and knows nothing else.
 #
 # Pure: texts in, a text out, within a budget of tokens. Where it would be too long, the longest
 # sections are cut; of what was done before, the oldest.
@@ -229,7 +229,7 @@ class Doing(Struct, frozen=True):
     plan: str
     item: str
     done: Sequence[tuple[str, str]] = ()
-    """What was done before, and what came of it: the newest last."""
+    """The items done before, and what came of each: the newest last."""
     decisions: Sequence[str] = ()
     files: Sequence[str] = ()
     folder: str = ""

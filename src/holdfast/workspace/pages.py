@@ -351,7 +351,7 @@ def _next(view: TaskView) -> list[str]:
 
 
 def mission_command(id: str) -> str:
-    """What has the next item of a mission done.
+    """The command that has the next item of a mission done.
 
     >>> mission_command("attic")
     "holdfast next --mission attic --agent 'COMMAND …'"

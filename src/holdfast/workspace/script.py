@@ -189,7 +189,7 @@ def _held(holding: Holding, id: str) -> Iterator[Log]:
 # A step of a script: as the command line asks for it, and as its log knows it.
 
 
-# What a command made: its output and the files it declares, kept in the store and given back.
+# The output of a command and the files it declares, kept in the store and given back.
 #
 # Short output that is text stands in the log as text, so that it can be read there. All else is an
 # `Artifact`. Files are given back only at the paths that the command line names today; a log can't

@@ -192,7 +192,7 @@ def diff(
 
 
 def _held(hf: Holdfast, session: str, place: str | None) -> dict[str, Any]:
-    """What a session held at a place."""
+    """The messages and values of a session at a place."""
     view = session_view(hf, session)
     if place is None or place == "end":
         return view.content()

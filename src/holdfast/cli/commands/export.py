@@ -147,7 +147,7 @@ def import_past(
 ) -> Exit:
     """Copy what another tool has kept into this store, where every command opens it.
 
-    Nothing is run, and the source is only read. What comes in has the label imported=ORIGIN. The
+    Nothing is run, and the source is only read. The import has the label imported=ORIGIN. The
     same import again adds what is new.
 
     \b
@@ -189,7 +189,7 @@ def import_past(
 def _brought(
     hf: Holdfast, origin: Origin, sources: tuple[str, ...], only: str | None
 ) -> dict[str, Any]:
-    """What came in: ids by what they are, and how much of it was new, in words."""
+    """All that came in: ids by what they are, and how much of it was new, in words."""
     if origin == "otel":
         from holdfast.integrations.traces import import_spans
 

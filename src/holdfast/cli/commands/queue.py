@@ -99,7 +99,7 @@ def limits(given: Given, as_json: bool) -> Exit:
 def set_limit(
     given: Given, name: str, as_in_code: bool, as_json: bool, **numbers: str | None
 ) -> Exit:
-    """Change a limit of steps and tools, for all workers. What is not named stays as it is.
+    """Change a limit of steps and tools, for all workers. The others stay as they are.
 
     It holds in place of what the code says, also for workers that start later, until --as-in-code.
 
@@ -224,7 +224,7 @@ def resume(given: Given, name: str, as_json: bool) -> Exit:
 @click.option("--expires", "expires_s", help="Cancel what has waited for more seconds than that.")
 @store_command()
 def set_(given: Given, name: str, as_json: bool, **limits: str | None) -> Exit:
-    """Change limits of a queue, or declare a new one. What is not named stays as it is.
+    """Change limits of a queue, or declare a new one. The others stay as they are.
 
     Code that declares the queue again, by hf.queue(Queue(…)), sets all its limits anew. So does a
     worker that starts where pyproject.toml declares it.

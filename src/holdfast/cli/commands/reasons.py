@@ -122,7 +122,7 @@ FORMATS = ("openai", "responses", "anthropic")
 def context(
     given: Given, task: str, step: str | None, full: bool, form: str | None, as_json: bool
 ) -> Exit:
-    """Show exactly what a model call saw. What was summarized since is there too.
+    """Show exactly what a model call saw. It includes messages that were summarized since.
 
     A model call is one that was given a Context, or that made one. Without --step they are listed.
     The messages come from the session's log, and a digest in the task's log says that they are the

@@ -96,7 +96,7 @@ def show(given: Given, name: str, as_json: bool) -> Exit:
 @click.option("--because", default="", help="Why, for those who look.")
 @store_command()
 def pause(given: Given, name: str, because: str, as_json: bool) -> Exit:
-    """Start nothing by a schedule until it is resumed. What runs goes on.
+    """Start nothing by a schedule until it is resumed. Tasks that run go on.
 
     \b
     Examples:

@@ -72,7 +72,7 @@ class Life(Struct, frozen=True):
 
     @property
     def how(self) -> How:
-        """What ended it: the function itself, somebody from outside, or nothing yet."""
+        """The cause of its end: the function itself, somebody from outside, or nothing yet."""
         match self.end:
             case TaskCompleted():
                 return "returned"

@@ -90,7 +90,7 @@ def stream_audit(
 
 
 class _Read(Struct):
-    """What the events of a log come to, up to its end or to the damage."""
+    """The sum of the events of a log, up to its end or to the damage."""
 
     state: State
     claims: list[Claim] = []
