@@ -87,6 +87,12 @@ class Story:
             **extra,
         )  # fmt: skip
 
+    def _to_step(self) -> AnyEvent:
+        return e.Stepped(
+            path=self.path(), began=AT + timedelta(seconds=len(self.events)), name="look",
+            args=self.value(), args_hash="a", result=self.value(),
+        )  # fmt: skip
+
     def _to_complete(self) -> AnyEvent | None:
         running = self.calls("running")
         tried = [path for path in running if self.state.calls[path].attempts]
