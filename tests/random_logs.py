@@ -193,7 +193,7 @@ class Story:
             return None
         call = self.random.choice(done)
         copied = (((0,), call.path, call.ended_seq),)
-        digest = f"{len(self.events):032}"
+        digest = f"c{len(self.events):031}"
         return e.ListGrew(digest=digest, length=1, base="", items=raw([None]), copied=copied)
 
     def _to_checkpoint(self) -> AnyEvent | None:

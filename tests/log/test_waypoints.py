@@ -273,7 +273,7 @@ def test_a_store_without_room_for_waypoints_keeps_its_log(often):
 
 def test_the_files_of_waypoints_are_private_beside_the_log_and_may_be_deleted(often, tmp_path):
     with Holdfast(tmp_path) as hf:
-        hf.run(goes_far, 40, id="far")
+        hf.run(goes_far, 80, id="far")
         events = list(read_events(hf.store, "tasks/far"))
         folder = tmp_path / "tasks/far/waypoints"
         assert folder.stat().st_mode & 0o777 == 0o700
@@ -289,7 +289,7 @@ def test_the_files_of_waypoints_are_private_beside_the_log_and_may_be_deleted(of
 
 def test_no_symlink_is_followed_to_where_waypoints_would_be(often, tmp_path):
     with Holdfast(tmp_path / "w") as hf:
-        hf.run(goes_far, 20, id="far")
+        hf.run(goes_far, 40, id="far")
         folder = tmp_path / "w/tasks/far/waypoints"
         shutil.rmtree(folder)
         (tmp_path / "elsewhere").mkdir()
