@@ -88,10 +88,10 @@ def test_whatever_is_lost_or_damaged_of_the_waypoints_the_state_is_right(seed):
     for _ in range(25):
         for key in random.sample(sorted(parts), 3):
             data = bytearray(parts[key])
-            if random.random() < 0.5:
+            if data and random.random() < 0.5:
                 data[random.randrange(len(data))] ^= 1
                 parts[key] = bytes(data)
-            elif random.random() < 0.5:
+            elif data and random.random() < 0.5:
                 parts[key] = bytes(data[: random.randrange(len(data))])
             else:
                 del parts[key]
