@@ -29,7 +29,6 @@ from holdfast.core.events import (
     Started,
     Stepped,
     dump_event,
-    is_plain,
     load_event,
 )
 from holdfast.core.facts import Facts, facts_of
@@ -221,11 +220,11 @@ class Log:
     def append(self, event: Appended, strand: Scope | None = None) -> bool:
         """Give an event its place in the log. It is written by the next `flush` or `sync`.
 
-        So the start of a quick step costs no write of its own: it goes out with its result, and
-        in the same line, if that is the very next event (see `Stepped`). A
-        strand that was given up may append nothing more, from one moment to the next. An event that
-        depends on the state, which others change too, is given as a function of it; if that returns
-        None, nothing is appended, and neither does this return True.
+        So the start of a quick step costs no write of its own: it goes out with its result, in one
+        event (`Stepped`) if that is the very next one. A strand that was given up may append
+        nothing more, from one moment to the next. An event that depends on the state, which others
+        change too, is given as a function of it; if that returns None, nothing is appended, and
+        neither does this return True.
         """
         with self._lock:
             if self._broken is not None:
@@ -252,14 +251,25 @@ class Log:
                     path=begun.path,
                     began=begun.at,
                     name=begun.name,
-                    args=begun.args,  # type: ignore[arg-type] # `is_plain` has seen to it
+                    args=begun.args,  # type: ignore[arg-type] # a plain start has them
                     args_hash=begun.args_hash,
                     result=made.result,
                 )
             else:
                 placed = replace(made, seq=state.seq + 1, at=at)
-            may_wait = type(placed) is Started and at >= state.updated_at and is_plain(placed)
-            data = b"" if may_wait else self._dump(placed, is_hot)
+            may_wait = (
+                type(placed) is Started
+                and placed.kind == "step"
+                and placed.attempt == 1
+                and type(placed.args) is Raw
+                and not (placed.key or placed.undo or placed.external or placed.invalidates)
+                and at >= state.updated_at
+            )
+            if may_wait:
+                data = b""
+            else:
+                own = replace(placed, seq=placed.seq - self.base) if self.base else placed
+                data = dump_event(own) if is_hot else _dumped(own)
             if not is_hot:
                 self._is_news = True
                 self.newest_word = placed.seq
@@ -276,14 +286,9 @@ class Log:
             self._broken = None
             return True
 
-    def _dump(self, event: AnyEvent, is_hot: bool = True) -> bytes:
-        """The event as its line has it: a fork counts its own lines from 1."""
-        own = replace(event, seq=event.seq - self.base) if self.base else event
-        return dump_event(own) if is_hot else _dumped(own)
-
     def _seal_begun(self, begun: Started) -> None:
         """The start of a step gets a line of its own, as its result is not the next event."""
-        self._seal(begun, self._dump(begun))
+        self._seal(begun, dump_event(replace(begun, seq=begun.seq - self.base)))
         self._begun = None
 
     def _seal(self, event: AnyEvent, data: bytes) -> None:

@@ -46,7 +46,6 @@ from holdfast.core.events.calls import (
     TimerSet,
     Verdict,
     Woke,
-    is_plain,
 )
 from holdfast.core.events.history import (
     Adopted,
@@ -237,7 +236,6 @@ __all__ = [
     "Woke",
     "WorkspaceEvent",
     "dump_event",
-    "is_plain",
     "load_event",
     "parts_of",
 ]

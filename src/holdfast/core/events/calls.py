@@ -307,14 +307,3 @@ CallEvent = (
     | ChildMade
     | ChildEnded
 )
-
-
-def is_plain(event: Started) -> bool:
-    """Whether the start of a call may be written with its result: the first attempt of a step that
-    has no effect outside, and does not read the outside world for others."""
-    return (
-        event.kind == "step"
-        and event.attempt == 1
-        and isinstance(event.args, Raw)
-        and not (event.key or event.undo or event.external or event.invalidates)
-    )
