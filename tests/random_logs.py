@@ -87,6 +87,12 @@ class Story:
             **extra,
         )  # fmt: skip
 
+    def _to_step(self) -> AnyEvent:
+        return e.Stepped(
+            path=self.path(), began=AT + timedelta(seconds=len(self.events)), name="look",
+            args=self.value(), args_hash="a", result=self.value(),
+        )  # fmt: skip
+
     def _to_complete(self) -> AnyEvent | None:
         running = self.calls("running")
         tried = [path for path in running if self.state.calls[path].attempts]
@@ -187,7 +193,7 @@ class Story:
             return None
         call = self.random.choice(done)
         copied = (((0,), call.path, call.ended_seq),)
-        digest = f"{len(self.events):032}"
+        digest = f"c{len(self.events):031}"
         return e.ListGrew(digest=digest, length=1, base="", items=raw([None]), copied=copied)
 
     def _to_checkpoint(self) -> AnyEvent | None:

@@ -27,11 +27,11 @@ def family(tmp_path, monkeypatch):
 
 def test_show_tells_whose_past_a_fork_shares_and_which_forks_there_are(family, cli):
     shown = cli("show", "again").out
-    assert "fork of        first, before step 3 (event 9), effects=reuse, by ada" in shown
+    assert "fork of        first, before step 3 (event 8), effects=reuse, by ada" in shown
     assert "because it was late" in shown
     assert "forks          again, fork\n" in cli("show", "first").out
     data = json.loads(cli("show", "fork", "--json").out)
-    assert (data["fork"]["of"], data["fork"]["seq"]) == ("first", 9)
+    assert (data["fork"]["of"], data["fork"]["seq"]) == ("first", 8)
     assert data["forks"] == ["fork-of-fork"]
 
 
@@ -46,9 +46,9 @@ def test_show_tells_which_calls_were_not_made(family, cli):
 
 def test_show_tells_to_where_a_task_was_put_back(family, cli):
     shown = cli("show", "fork").out
-    assert "rewound        to before step 4 (event 14), effects=reuse, by bob, because" in shown
+    assert "rewound        to before step 4 (event 12), effects=reuse, by bob, because" in shown
     data = json.loads(cli("show", "fork", "--json").out)
-    assert (data["rewinds"], data["rewound_to"]) == (1, 14)
+    assert (data["rewinds"], data["rewound_to"]) == (1, 12)
     assert "rewound  " not in cli("show", "first").out
     assert json.loads(cli("show", "first", "--json").out)["rewound_to"] is None
 
@@ -62,14 +62,14 @@ def test_the_log_of_a_fork_says_where_the_shared_past_ends(family, cli):
     assert "fork of fork, after step 4, effects live" in lines[marks[1] + 1]
     numbers = [int(line.split()[0]) for line in lines if not line.startswith("---")]
     assert numbers == list(range(1, len(numbers) + 1))
-    assert cli("log", "fork-of-fork", "--after", "16").out.splitlines() == lines[marks[1] :]
-    own = cli("log", "fork-of-fork", "--after", "17").out
+    assert cli("log", "fork-of-fork", "--after", "14").out.splitlines() == lines[marks[1] :]
+    own = cli("log", "fork-of-fork", "--after", "15").out
     assert "---" not in own
 
 
 def test_the_events_of_history_can_be_asked_for(family, cli):
     (line,) = cli("log", "fork", "--type", "rewound").out.splitlines()
-    assert "to before step 4 (event 14), by bob, because too soon" in line
+    assert "to before step 4 (event 12), by bob, because too soon" in line
     assert len(cli("log", "again", "--type", "adopted").out.splitlines()) == 2
 
 

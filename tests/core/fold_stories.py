@@ -24,7 +24,7 @@ from holdfast.core.state import UNDO, State
 from tests.random_logs import AT, Story, raw
 
 RECORDED = Path(__file__).with_suffix(".jsonl")
-_SEEDS, _EVENTS = range(6), 220
+_SEEDS, _EVENTS = range(8), 260
 
 
 class Everything(Story):

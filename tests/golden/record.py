@@ -6,6 +6,7 @@ Together they use every type of event there is.
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import sys
 import traceback
@@ -38,6 +39,7 @@ from holdfast import (
     checkpoint,
     current,
     decide,
+    gather,
     note,
     now,
     patched,
@@ -66,6 +68,7 @@ from holdfast.agent.externals import external, fact
 from holdfast.core import memories as remembering
 from holdfast.core.crashes import set_aside
 from holdfast.core.events import (
+    FORK_FORMAT,
     FORMAT,
     NEWEST_FORMAT,
     Claimed,
@@ -652,6 +655,37 @@ def write_limit(folder: Path) -> None:
 LIMIT_LOG = f"limits/{safe_name('golden/1')}"
 
 
+@step
+def golden_weather(city: str) -> str:
+    return f"{city} fog"
+
+
+@step
+def golden_loud(city: str) -> str:
+    return f"{golden_weather(city)}!"
+
+
+@tool
+def golden_post(text: str) -> str:
+    return "sent"
+
+
+@step
+async def golden_asks(name: str) -> str:
+    return f"{name}?"
+
+
+@task
+async def golden_steps(city: str) -> list[str]:
+    found = [golden_weather(city), golden_loud(city), golden_post("fog")]
+    return [*found, *await gather(golden_asks("a"), golden_asks("b"))]
+
+
+def run_steps(hf: Holdfast) -> None:
+    """Plain steps that are one event, and steps and tools that are two."""
+    asyncio.run(hf.arun(golden_steps, "Oslo", id="golden-steps"))
+
+
 def write(folder: Path, task_id: str, run_it: Callable[[Holdfast], None]) -> None:
     with Holdfast(folder / "w", clock=Clock(tick_s=0.001)) as hf:
         hf._holding.owner = "host process 1"
@@ -678,10 +712,11 @@ def main() -> None:
         f"format-{FORMAT}-classes": ("golden-classes", run_classes),
         f"format-{FORMAT}-messages": ("golden-messages", run_messages),
         f"format-{FORMAT}-stuck": ("golden-stuck", run_stuck),
+        f"format-{NEWEST_FORMAT}-steps": ("golden-steps", run_steps),
     }
     missing = {name: log for name, log in logs.items() if not (FOLDER / name).exists()}
     others = FOLDER / f"format-{FORMAT}-sessions"
-    forks = FOLDER / f"format-{NEWEST_FORMAT}-forks"
+    forks = FOLDER / f"format-{FORK_FORMAT}-forks"
     values = FOLDER / f"format-{FORMAT}-values"
     queue = FOLDER / f"format-{FORMAT}-queue"
     limit = FOLDER / f"format-{FORMAT}-limit"

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from holdfast import Holdfast, TaskCancelled, Worker
 from holdfast.cli.root import root
-from holdfast.core.events import FORMAT, NEWEST_FORMAT, AnyEvent
+from holdfast.core.events import FORK_FORMAT, FORMAT, NEWEST_FORMAT, AnyEvent
 from holdfast.engines.queues import QueueLog
 from holdfast.log.reading import read_events
 from holdfast.log.states import load_any
@@ -33,6 +33,7 @@ WORKSPACE = [folder for folder in FOLDERS if "-workspace" in folder.name]
 ENGINE = [folder for folder in FOLDERS if "-engine" in folder.name]
 CONTROL = [folder for folder in FOLDERS if "-control" in folder.name]
 STUCK = [folder for folder in FOLDERS if "-stuck" in folder.name]
+STEPS = [folder for folder in FOLDERS if "-steps" in folder.name]
 CLASSES = [folder for folder in FOLDERS if "-classes" in folder.name]
 
 
@@ -344,10 +345,28 @@ def test_forks_can_still_be_asked_for_their_results_and_forked(forks):
 def test_todays_format_is_among_them_with_every_type_of_event():
     found = set()
     here = Path(__file__).parent
-    todays = {here.glob(f"format-{format}*/*.jsonl") for format in (FORMAT, NEWEST_FORMAT)}
+    formats = (FORMAT, FORK_FORMAT, NEWEST_FORMAT)
+    todays = {here.glob(f"format-{format}*/*.jsonl") for format in formats}
     for log in (log for logs in todays for log in logs):
         found |= {msgspec.json.decode(line)["type"] for line in log.read_text().splitlines()}
     assert found == {kind.__struct_config__.tag for kind in get_args(AnyEvent)}
+
+
+@golden(STEPS)
+def test_steps_in_one_event_and_in_two_are_answered_and_gone_back_to(opened):
+    hf, _, task_id = opened
+    calls = hf.task(task_id).state.calls
+    one = [path for path, call in calls.items() if call.seq == call.ended_seq]
+    assert (one, [*calls]) == (["1", "2.1", "4", "5"], ["1", "2", "2.1", "3", "4", "5"])
+    before, after = (hf.snapshot(task_id, "2.1", when) for when in ("before", "after"))
+    assert (before.seq, after.seq) == (calls["2.1"].seq - 1, calls["2.1"].seq)
+    assert "2.1" not in before.content["calls"] and "2.1" in after.content["calls"]
+    assert hf.replay(task_id).same
+    new = hf.fork(task_id, at=1, when="after", effects="live")
+    assert new.state.fork.seq == calls["1"].seq
+    made = ["Oslo fog", "Oslo fog!", "sent", "a?", "b?"]
+    assert hf.resume(new.id) == hf.resume(task_id) == made
+    assert hf.verify().sound
 
 
 @golden(CLASSES)

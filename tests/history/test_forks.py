@@ -262,14 +262,18 @@ def test_forks_of_forks(hf: Holdfast):
 
 
 def test_where_a_fork_can_not_leave(hf: Holdfast):
+    @step
+    def fork_looking(city: str) -> list[str]:
+        return fork_rooms(city)
+
     @task
     def fork_asking() -> str:
-        rooms = each(fork_rooms, ["a", "b"])
+        rooms = each(fork_looking, ["a", "b"])
         return ask(f"{len(rooms)}?", str)
 
     with pytest.raises(Unanswered):
         hf.run(fork_asking, id="t")
-    inside = next(c for c in hf.task("t").state.calls.values() if c.name == "fork_rooms")
+    inside = next(c for c in hf.task("t").state.calls.values() if c.name == "fork_looking")
     with pytest.raises(BadInput, match="in the middle of"):
         hf.fork("t", seq=inside.seq, effects="live")
     with pytest.raises(BadInput, match="not ended"):

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from holdfast import Holdfast, checkpoint, note, restore, step, task
 from holdfast.core import state
-from holdfast.core.events import Started
+from holdfast.core.events import Stepped
 from holdfast.core.fold import fold
 from holdfast.core.state import Packed, State
 from holdfast.errors import LogDamaged, TaskNotFound
@@ -76,7 +76,7 @@ def resumed(hf: Holdfast, id: str) -> tuple[Counting, int]:
 
 
 def test_without_a_checkpoint_a_resume_reads_the_log_once(hf):
-    hf.run(loads_plain, 40, id="plain")
+    hf.run(loads_plain, 80, id="plain")
     counting, length = resumed(hf, "plain")
     assert length > 80 and counting.lines == length
 
@@ -96,7 +96,7 @@ def test_a_fork_and_a_rewound_task_read_each_log_once(hf):
 def test_after_a_checkpoint_a_resume_reads_what_came_since_and_the_first_line(hf):
     hf.run(loads_looping, 400, id="looping")
     counting, length = resumed(hf, "looping")
-    assert length > 1000 and counting.lines < length / 2
+    assert length > 800 and counting.lines < length / 2
 
 
 def test_the_newest_state_and_any_earlier_one_are_had_by_one_function(hf):
@@ -208,7 +208,7 @@ def test_a_long_task_that_was_rewound_is_resumed_as_its_log_says(hf, soon_many):
     assert hf.resume("long") == sum(range(40))
     events = list(read_events(hf.store, stream_of("long")))
     must_be_the_same(hf.task("long").state, fold(events))
-    assert sum(isinstance(event, Started) for event in events) == 40 + 21 + 32
+    assert sum(isinstance(event, Stepped) for event in events) == 40 + 21 + 32
 
 
 def test_a_long_log_is_read_for_a_resume_like_a_short_one(hf, monkeypatch):

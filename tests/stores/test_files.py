@@ -604,7 +604,7 @@ def test_intents_are_synced_before_bodies_and_results_before_the_task_goes_on(tm
     assert disk.done == [
         *("task_created", "claimed"),  # written, so that others see that it runs
         "pure body",
-        *("started", "completed", "SYNC"),
+        *("stepped", "SYNC"),
         *("SYNC FOLDER", "SYNC FOLDER", "SYNC FOLDER"),
         "after pure",
         *("started", "SYNC"),

@@ -95,7 +95,7 @@ def test_a_repr_is_a_line(hf):
 
 
 def test_they_say_what_matters(hf):
-    assert repr(hf.task("long")) == "TaskView('long', shown, completed, step 1, seq 5)"
+    assert repr(hf.task("long")) == "TaskView('long', shown, completed, step 1, seq 4)"
     assert repr(hf.handle("long")) == "Handle('long')"
     assert repr(hf) == f"Holdfast({hf.store.url!r})"
     assert repr(hf.page(limit=1)) == "TaskPage(['fails'], and more)"
@@ -124,7 +124,7 @@ def counts_long(upto: int) -> None:
 def test_of_a_long_task_the_newest_calls_are_shown_in_their_order(monkeypatch):
     monkeypatch.setattr("holdfast.views.task.MANY", 100)
     with Holdfast("memory://") as hf:
-        hf.run(counts_long, 600, id="t")
+        hf.run(counts_long, 1100, id="t")
         view = view_newest(hf.store, "t")
-        paths = [str(number) for number in range(1, 601)]
+        paths = [str(number) for number in range(1, 1101)]
         assert list(recent(view, hf.store, 500).state.calls) == paths[-500:]

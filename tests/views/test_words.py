@@ -99,8 +99,7 @@ def test_a_log_and_its_progress_say_the_same_in_the_words_of_the_table():
     assert told == [
         ("created", "created"),
         ("claimed", "driven"),
-        ("called", "started"),
-        ("returned", "completed"),
+        ("called", "completed"),
         ("noted", "noted"),
         ("decided", "decided"),
         ("task completed", "completed"),

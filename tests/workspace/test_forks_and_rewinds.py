@@ -78,10 +78,10 @@ def test_what_happened_before_the_rewind_stays_in_the_files_that_grow(hf, tmp_pa
     for name in ("progress.log", "tool_log.jsonl"):
         assert found[name].startswith(before[name])
     assert found["progress.log"].endswith(
-        "| task | rewound | to before step 2 (event 6), by ada, because the wrong way\n"
+        "| task | rewound | to before step 2 (event 5), by ada, because the wrong way\n"
     )
     line = json.loads(found["tool_log.jsonl"].splitlines()[-1])
-    assert (line["status"], line["to"], line["by"]) == ("rewound", 6, "ada")
+    assert (line["status"], line["to"], line["by"]) == ("rewound", 5, "ada")
 
 
 def test_a_tool_that_was_not_called_again_is_in_the_logs_as_that(hf, tmp_path):

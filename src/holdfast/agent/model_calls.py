@@ -30,7 +30,7 @@ from holdfast.api.tasks import current
 from holdfast.codec import args_hash
 from holdfast.core.conversation import Conversation
 from holdfast.core.decoding import decode
-from holdfast.core.events import Observed, Started
+from holdfast.core.events import Observed, Started, parts_of
 from holdfast.core.limits import Limit, Limited
 from holdfast.core.lists import REFERENCES
 from holdfast.core.scope import inside
@@ -352,7 +352,7 @@ def asked_in(view: TaskView) -> Iterator[AskedModel]:
     [('1', 'think_about')]
     """
     begun: dict[str, Started] = {}
-    for event in view.events():
+    for event in (part for each in view.events() for part in parts_of(each)):
         match event:
             case Started(path=path, args=Raw() as args) if path not in begun:
                 begun[path] = event

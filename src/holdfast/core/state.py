@@ -29,6 +29,7 @@ from holdfast.core.events import (
     PlanItem,
     QueueTicket,
     Started,
+    Stepped,
     Unread,
 )
 
@@ -369,7 +370,7 @@ class Reread(list[AnyEvent]):
         return found
 
 
-READ_AGAIN = (Started, Completed)
+READ_AGAIN = (Started, Completed, Stepped)
 """Most events of a log are these."""
 
 

@@ -86,7 +86,7 @@ TICK_S = 0.05
 
 class Heartbeat:
     """One thread, running while tasks are held. It renews their leases well before they run out,
-    flushes their logs many times a second, so that a step that takes long is seen to run, and
+    flushes their logs many times a second, so that a step that takes longer is seen to run, and
     brings them the messages that were left for them."""
 
     flushes: ClassVar[bool] = True
@@ -137,7 +137,7 @@ class Heartbeat:
                     return
                 try:
                     if self.flushes:
-                        log.flush()
+                        log.flush(leave_new=True)
                     if due and log.tenure is not None:
                         log.tenure.confirm()
                 except (HoldfastError, OSError):

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from holdfast.core.conversation import Conversation
 from holdfast.core.events import (
-    NEWEST_FORMAT,
+    FORK_FORMAT,
     Adopted,
     AnyEvent,
     Fork,
@@ -277,7 +277,7 @@ def branch_session(holding: Holding, fork: Fork, new: str, user: str) -> None:
     The caller holds the task that it is for, which has no log yet.
     """
     store, now = holding.store, holding.clock()
-    began = SessionBegan(seq=1, at=now, format=NEWEST_FORMAT, id=new, user=user, fork=fork)
+    began = SessionBegan(seq=1, at=now, format=FORK_FORMAT, id=new, user=user, fork=fork)
     line, _ = chain.seal(chain.ROOT, dump_event(began))
     lease = _lease_of_new(holding, session_stream(new), fork.of)
     try:

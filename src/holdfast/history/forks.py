@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from holdfast.codec import Shape, args_hash, unchecked
 from holdfast.codec.secret import provider
 from holdfast.core.events import (
-    NEWEST_FORMAT,
+    FORK_FORMAT,
     Adopted,
     AnyEvent,
     Checkpointed,
@@ -154,7 +154,7 @@ def fork(holding: Holding, id: str, wanted: WantedFork, changes: ForkChanges) ->
     )
     args = _input(store, past, changes)
     created = TaskCreated(
-        format=NEWEST_FORMAT,
+        format=FORK_FORMAT,
         id=new,
         task=_function(past, changes),
         args=raw_args(past) if args is None else Raw(args),

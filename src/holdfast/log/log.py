@@ -27,6 +27,7 @@ from holdfast.core.events import (
     Event,
     ListGrew,
     Started,
+    Stepped,
     dump_event,
     load_event,
 )
@@ -167,6 +168,11 @@ class Log:
         self._waypoints = WaypointWriter(store, lease.stream)
         self._total = chain.ROOT
         self._unwritten: list[bytes] = []
+        self._begun: Started | None = None
+        """The start of a plain step, if that is the newest event and has no line yet: the step's
+        result may become part of it."""
+        self._noticed: Started | None = None
+        """The start that was left without a line when the log was flushed last."""
         self.bytes_since_checkpoint: int = 0
         """How much has to be read to go on from the last whole checkpoint."""
         self.messages = self.seen = 0
@@ -214,49 +220,91 @@ class Log:
     def append(self, event: Appended, strand: Scope | None = None) -> bool:
         """Give an event its place in the log. It is written by the next `flush` or `sync`.
 
-        So the start of a quick step costs no write of its own: it goes out with its result. A
-        strand that was given up may append nothing more, from one moment to the next. An event that
-        depends on the state, which others change too, is given as a function of it; if that returns
-        None, nothing is appended, and neither does this return True.
+        So the start of a quick step costs no write of its own: it goes out with its result, in one
+        event (`Stepped`) if that is the very next one. A strand that was given up may append
+        nothing more, from one moment to the next. An event that depends on the state, which others
+        change too, is given as a function of it; if that returns None, nothing is appended, and
+        neither does this return True.
         """
         with self._lock:
             if self._broken is not None:
                 raise self._broken
             if strand is not None and strand.run.has_given_up and strand.is_closed():
                 raise given_up(strand)
-            state = self.state
-            seq = state.seq + 1 - self.base
-            if isinstance(event, _HOT):
-                placed: AnyEvent = replace(event, seq=seq, at=self.clock())
-                data = dump_event(placed)
+            state, begun = self.state, self._begun
+            is_hot = isinstance(event, _HOT)
+            made = event if isinstance(event, Event) else event(state)
+            if made is None:
+                return False
+            if not is_hot:
+                made = self.redact.event(made)
+            at = self.clock()
+            if (
+                begun is not None
+                and type(made) is Completed
+                and made.path == begun.path
+                and at >= begun.at
+            ):
+                placed: AnyEvent = Stepped(
+                    seq=begun.seq,
+                    at=at,
+                    path=begun.path,
+                    began=begun.at,
+                    name=begun.name,
+                    args=begun.args,  # type: ignore[arg-type] # a plain start has them
+                    args_hash=begun.args_hash,
+                    result=made.result,
+                )
             else:
-                made = event if isinstance(event, Event) else event(state)
-                if made is None:
-                    return False
-                clean = self.redact.event(made)
-                placed = replace(clean, seq=seq, at=self.clock())
-                data = _dumped(placed)
+                placed = replace(made, seq=state.seq + 1, at=at)
+            may_wait = (
+                type(placed) is Started
+                and placed.kind == "step"
+                and placed.attempt == 1
+                and type(placed.args) is Raw
+                and not (placed.key or placed.undo or placed.external or placed.invalidates)
+                and at >= state.updated_at
+            )
+            if may_wait:
+                data = b""
+            else:
+                own = replace(placed, seq=placed.seq - self.base) if self.base else placed
+                data = dump_event(own) if is_hot else _dumped(own)
+            if not is_hot:
                 self._is_news = True
-                self.newest_word = state.seq + 1
+                self.newest_word = placed.seq
             self._broken = _INTERRUPTED
-            line, self._total = chain.seal(self._total, data)
-            self._unwritten.append(line)
-            self.bytes_since_checkpoint += len(line)
-            if type(placed) is Checkpointed and placed.carried is not None:
-                self.bytes_since_checkpoint = 0
-            if self.base:
-                placed = replace(placed, seq=seq + self.base)
+            if begun is not None:
+                if type(placed) is not Stepped:
+                    self._seal_begun(begun)
+                elif state.trail and state.trail[-1] is begun:
+                    state.trail.pop()
             advance(state, placed)
-            waypoints = self._waypoints
-            waypoints.events.append(placed)
-            if placed.seq % waypoints.every == 0:
-                waypoints.catch_up(state, self._total)
-            if isinstance(placed, Completed) and len(data) > FEWEST_COPIED:
-                self._remember(placed)
+            self._begun = placed if may_wait else None  # type: ignore[assignment]
+            if not may_wait:
+                self._seal(placed, data)
             self._broken = None
             return True
 
-    def _remember(self, event: Completed) -> None:
+    def _seal_begun(self, begun: Started) -> None:
+        """The start of a step gets a line of its own, as its result is not the next event."""
+        self._seal(begun, dump_event(replace(begun, seq=begun.seq - self.base)))
+        self._begun = None
+
+    def _seal(self, event: AnyEvent, data: bytes) -> None:
+        line, self._total = chain.seal(self._total, data)
+        self._unwritten.append(line)
+        self.bytes_since_checkpoint += len(line)
+        if type(event) is Checkpointed and event.carried is not None:
+            self.bytes_since_checkpoint = 0
+        waypoints = self._waypoints
+        waypoints.events.append(event)
+        if event.seq % waypoints.every == 0:
+            waypoints.catch_up(self.state, self._total)
+        if len(data) > FEWEST_COPIED and isinstance(event, (Completed, Stepped)):
+            self._remember(event)
+
+    def _remember(self, event: Completed | Stepped) -> None:
         """Keep a result in mind that a list may soon hold; not an answer, which may be refused."""
         result = bytes(event.result)
         is_fit = FEWEST_COPIED <= len(result) <= INLINE_BYTES and not result.startswith(REFERENCES)
@@ -265,14 +313,31 @@ class Log:
             if len(self._recent) > _RECENT:
                 del self._recent[next(iter(self._recent))]
 
-    def flush(self) -> None:
-        """Hand what was appended to the store, where others can see it."""
+    @property
+    def kept_seq(self) -> int:
+        """The newest event that keeps its number, whatever comes next."""
+        with self._lock:
+            return self.state.seq - (self._begun is not None)
+
+    def flush(self, *, leave_new: bool = False) -> None:
+        """Hand what was appended to the store, where others can see it.
+
+        With `leave_new` a step that began since the last such flush is not shown to be at work: it
+        mostly ends before the next one, and then takes one line instead of two.
+        """
         with self._lock:
             if self._broken is not None:
                 raise self._broken
+            begun = self._begun
+            if leave_new and begun is not self._noticed:
+                self._noticed = begun
+            elif begun is not None:
+                self._broken = _INTERRUPTED
+                self._seal_begun(begun)
+                self._broken = None
             if not self._unwritten:
                 return
-            lines, seq = self._unwritten, self.state.seq
+            lines, seq = self._unwritten, self.state.seq - (self._begun is not None)
             self._broken = _INTERRUPTED
             self._unwritten = []
             try:
@@ -431,7 +496,7 @@ class Log:
     def abandon(self) -> None:
         """Leave out what was appended and not written yet. Nothing more can be."""
         with self._lock:
-            self._unwritten, self._broken = [], _ABANDONED
+            self._unwritten, self._begun, self._broken = [], None, _ABANDONED
 
     def close(self) -> None:
         """Release the task. Appended events are made durable first, if they can be."""

@@ -51,20 +51,21 @@ from holdfast.log.waypoints import (
 if TYPE_CHECKING:
     from holdfast.stores.port import Store
 
-_LARGE: dict[type, str] = {
-    e.Started: "args",
-    e.TimerSet: "args",
-    e.QuestionAsked: "args",
-    e.ChildStarted: "args",
-    e.Completed: "result",
-    e.Settled: "result",
-    e.ChildEnded: "result",
-    e.QuestionAnswered: "answer",
-    e.MessageSent: "value",
-    e.Decided: "choice",
-    e.Observed: "value",
-    e.Derived: "value",
-    e.ListGrew: "items",
+_LARGE: dict[type, tuple[str, ...]] = {
+    e.Started: ("args",),
+    e.TimerSet: ("args",),
+    e.QuestionAsked: ("args",),
+    e.ChildStarted: ("args",),
+    e.Completed: ("result",),
+    e.Stepped: ("args", "result"),
+    e.Settled: ("result",),
+    e.ChildEnded: ("result",),
+    e.QuestionAnswered: ("answer",),
+    e.MessageSent: ("value",),
+    e.Decided: ("choice",),
+    e.Observed: ("value",),
+    e.Derived: ("value",),
+    e.ListGrew: ("items",),
 }
 """The fields that may hold what a call or a list of the state holds, and may be large."""
 
@@ -142,7 +143,7 @@ class Trail:
 
     def passed(self, state: State, event: AnyEvent, seq: int, total: bytes) -> None:
         """An event was folded into the state: the line `seq`, which has that sum."""
-        if name := _LARGE.get(type(event)):
+        for name in _LARGE.get(type(event), ()):
             value = getattr(event, name)
             if isinstance(value, Raw):
                 data = bytes(value)

@@ -178,6 +178,10 @@ class Measuring:
     def take(self, event: AnyEvent) -> None:
         """Go on with the next event."""
         self.events += 1
+        for part in e.parts_of(event):
+            self._take(part)
+
+    def _take(self, event: AnyEvent) -> None:
         if self._last is not None and not self._is_over:
             elapsed_s = (event.at - self._last).total_seconds()
             self.spans[self._way(event)] += max(elapsed_s, 0.0)

@@ -169,7 +169,8 @@ class WriteMeter:
         while self._news:
             task_id, kind, lines = self._news.popleft()
             for line in lines:
-                self._take(task_id, kind, load_event(line))
+                for event in e.parts_of(load_event(line)):
+                    self._take(task_id, kind, event)
 
     def _add(self, metric: str, by: float = 1, **labels: str) -> None:
         values = self._counts[metric]

@@ -122,7 +122,8 @@ class Tracer:
                 continue
             if isinstance(event, e.TaskCreated):
                 self._begin(event)
-            yield from self._take(event, state)
+            for part in e.parts_of(event):
+                yield from self._take(part, state)
 
     # The task itself.
 
@@ -165,7 +166,8 @@ class Tracer:
             around.events.append(said)
         if isinstance(event, e.Started):
             self._attempt(around, event)
-        elif isinstance(event, e.AttemptFailed):
+            return  # the state may be that after the call: see `parts_of`
+        if isinstance(event, e.AttemptFailed):
             around.running = False
         waiting = [path] if path else [p for p, each in self._open.items() if each.kind in _HEARS]
         for each in waiting:

@@ -138,6 +138,11 @@ def _completed(event: e.Completed, state: State) -> Words:
     return _words("returned", *said, status="completed", tone="good")
 
 
+def _stepped(event: e.Stepped, state: State) -> Words:
+    took = f"  {(event.at - event.began) // _MS} ms → "
+    return _words("called", event.args, took, event.result, status="completed", tone="good")
+
+
 def _took(event: AnyEvent, call: Call) -> str:
     begun = call.attempts[-1].at if call.attempts else call.at
     return f"{(event.at - begun) // _MS} ms"
@@ -357,6 +362,7 @@ WORDS: dict[type[AnyEvent], Callable[[Any, State], Words]] = {
     e.FileRemoved: lambda event, _: _words("file removed", event.name, status="removed"),
     e.Started: _started,
     e.Completed: _completed,
+    e.Stepped: _stepped,
     e.AttemptFailed: _attempt_failed,
     e.Failed: _failed,
     e.Settled: _settled,

@@ -189,8 +189,11 @@ def calls_from(store: Store, state: State, paths: list[str], begin: int, end: in
 # One pass over the lines: where processes came and went, and where nothing ran.
 
 
-_LINE = re.compile(rb'\{"type":"([a-z_]+)","seq":[0-9]+,"at":"([^"]{19,32})"')
-"""How a line begins: its type, its number and its time."""
+_LINE = re.compile(
+    rb'\{"type":"([a-z_]+)","seq":[0-9]+,"at":"([^"]{19,32})"'
+    rb'(?:,"path":"[^"]*","began":"([^"]{19,32})")?'
+)
+"""How a line begins: its type, its number and its time; of a `stepped` when the step began, too."""
 _BEGINS, _ENDS = {b"started", b"child_started"}, {b"completed", b"attempt_failed", b"failed"}
 _LINES: dict[bytes, str] = {
     b"claimed": "begun",
@@ -226,10 +229,10 @@ class Scan:
             if seq > upto:
                 break
             match = _LINE.match(line)
-            kind, at = match.groups() if match else (b"", b"")
-            idle = not self._open or kind == b"claimed"
-            if idle and before and at and at[:19] != before[:19]:
-                self._idle.append((before, at))
+            kind, at, began = match.groups() if match else (b"", b"", b"")
+            idle, until = not self._open or kind == b"claimed", began or at
+            if idle and before and until and until[:19] != before[:19]:
+                self._idle.append((before, until))
             if kind in _LINES:
                 self._line(id, seq, line, kind, before)
             elif kind in _BEGINS:

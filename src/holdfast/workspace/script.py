@@ -25,6 +25,7 @@ from holdfast.codec import args_hash, shape_of
 from holdfast.core.decoding import decode
 from holdfast.core.events import (
     FORMAT,
+    NEWEST_FORMAT,
     ChildEnded,
     ChildStarted,
     Claimed,
@@ -133,7 +134,7 @@ def _begin(log: Log, script: str, owner: str) -> None:
                 args_hash=args_hash(nothing),
             )
         )
-        log.append(Claimed(format=FORMAT, epoch=log.lease.epoch, owner=owner))
+        log.append(Claimed(format=NEWEST_FORMAT, epoch=log.lease.epoch, owner=owner))
         log.append(_waits())
         return
     _must_be_a_script(state)

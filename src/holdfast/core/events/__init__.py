@@ -16,7 +16,7 @@ from collections.abc import Callable
 import msgspec
 
 from holdfast.core.decoding import decoder
-from holdfast.core.events.base import FORMAT, NEVER, NEWEST_FORMAT, VERSION, Event, Failure
+from holdfast.core.events.base import FORK_FORMAT, FORMAT, NEVER, NEWEST_FORMAT, VERSION, Event, Failure
 from holdfast.core.events.calls import (
     AnswerRefused,
     AttemptFailed,
@@ -42,6 +42,7 @@ from holdfast.core.events.calls import (
     Reused,
     Settled,
     Started,
+    Stepped,
     TimerSet,
     Verdict,
     Woke,
@@ -118,7 +119,32 @@ dump_event: Callable[[AnyEvent], bytes] = msgspec.json.Encoder().encode
 load_event: Callable[[bytes], AnyEvent] = decoder(AnyEvent)  # type: ignore[arg-type]
 """The event of one line of a log. Raises `Illegible` where it is none."""
 
+
+def parts_of(event: AnyEvent) -> tuple[AnyEvent, ...]:
+    """The events that one stands for, for readers that follow calls from their start to their end:
+    a `Stepped` is a `Started` and a `Completed` of one number, each at its own time.
+
+    >>> line = b'{"type":"stepped","seq":3,"at":"2026-01-01T00:00:02Z","path":"1","name":"add",'
+    >>> line += b'"began":"2026-01-01T00:00:00Z","args":{},"args_hash":"99a8fa9e","result":2}'
+    >>> begun, ended = parts_of(load_event(line))
+    >>> begun.seq, begun.name, begun.at.second, ended.seq, bytes(ended.result), ended.at.second
+    (3, 'add', 0, 3, b'2', 2)
+    """
+    if type(event) is not Stepped:
+        return (event,)
+    begun = Started(
+        seq=event.seq,
+        at=event.began,
+        path=event.path,
+        name=event.name,
+        args=event.args,
+        args_hash=event.args_hash,
+    )
+    return begun, Completed(seq=event.seq, at=event.at, path=event.path, result=event.result)
+
+
 __all__ = [
+    "FORK_FORMAT",
     "FORMAT",
     "NEVER",
     "NEWEST_FORMAT",
@@ -193,6 +219,7 @@ __all__ = [
     "SetAside",
     "Settled",
     "Started",
+    "Stepped",
     "Summarized",
     "TaskCompleted",
     "TaskContinued",
@@ -210,4 +237,5 @@ __all__ = [
     "WorkspaceEvent",
     "dump_event",
     "load_event",
+    "parts_of",
 ]

@@ -10,9 +10,11 @@ VERSION = "0.2.0"
 """Of Holdfast itself, which archives and reports name."""
 
 FORMAT = 1
-"""The format that logs are written in; `NEWEST_FORMAT` is for those that share their past,
-which an older Holdfast would not know to look for."""
-NEWEST_FORMAT = 2
+"""The format of a log's first event, by which everybody who knows no more can make a task."""
+FORK_FORMAT = 2
+"""That of a log that shares its past: an older Holdfast would not know to look for it."""
+NEWEST_FORMAT = 3
+"""That of a driver, which it notes when it takes hold of a task (`Claimed`): it writes `Stepped`."""
 
 NEVER = datetime(1970, 1, 1, tzinfo=UTC)
 """The time of an event that no log has taken yet."""

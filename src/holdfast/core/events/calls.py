@@ -86,6 +86,18 @@ class Completed(Event, frozen=True, kw_only=True, tag="completed"):
     result: Raw
 
 
+class Stepped(Event, frozen=True, kw_only=True, tag="stepped"):
+    """A plain step began, and returned, and nothing else was written meanwhile: its `Started` and
+    its `Completed` in one. `at` is when it returned."""
+
+    path: str
+    began: datetime
+    name: str
+    args: Raw
+    args_hash: str
+    result: Raw
+
+
 class Settled(Event, frozen=True, kw_only=True, tag="settled"):
     """A call in doubt was settled: by its `check`, or by a person."""
 
@@ -274,6 +286,7 @@ CallEvent = (
     | AttemptFailed
     | Failed
     | Completed
+    | Stepped
     | Settled
     | Doubted
     | Decided

@@ -114,6 +114,7 @@ _APPLY: dict[type, Callable[[State, Any], None]] = {
     e.AttemptFailed: calls.attempt_failed,
     e.Failed: calls.failed,
     e.Completed: calls.completed,
+    e.Stepped: calls.stepped,
     e.Settled: calls.settled,
     e.Doubted: calls.doubted,
     e.Decided: task.decided,

@@ -105,6 +105,32 @@ def completed(state: State, event: e.Completed) -> None:
         survived(state, event.path)
 
 
+def stepped(state: State, event: e.Stepped) -> None:
+    path, calls = event.path, state.calls
+    begun = calls.get(path)
+    if begun is None:
+        place(state, path)
+    elif begun.status != "running" or begun.seq != event.seq:
+        raise LookupError(f"call {path} was begun before")
+    calls[path] = Call(
+        path,
+        event.name,
+        "step",
+        "completed",
+        event.began,
+        event.args,
+        event.args_hash,
+        "",
+        (Attempt(1, event.began, event.at),),
+        result=event.result,
+        ended_at=event.at,
+        seq=event.seq,
+        ended_seq=event.seq,
+    )
+    if state.deaths:
+        survived(state, path)
+
+
 def survived(state: State, path: str) -> None:
     """A call has ended, so the deaths during it, and before it, were not its end."""
     state.deaths = {at: count for at, count in state.deaths.items() if at not in ("", path)}

@@ -19,6 +19,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from holdfast.codec.secret import provider
 from holdfast.core.events import (
     FORMAT,
+    NEWEST_FORMAT,
     Claimed,
     Compensating,
     Failure,
@@ -426,7 +427,10 @@ class Driving:
     def _claim(self, log: Log) -> Claimed:
         epoch = max(log.lease.epoch, log.state.epoch + 1)
         return Claimed(
-            format=FORMAT, epoch=epoch, owner=self.holding.owner, process=self.holding.process
+            format=NEWEST_FORMAT,
+            epoch=epoch,
+            owner=self.holding.owner,
+            process=self.holding.process,
         )
 
 

@@ -78,12 +78,12 @@ def _attempted(
     since = body.driver.begun(body).seq if body is not None else None
     with host.hub.hold(task_id, since) as log:
         if log.state.status == "stuck":
-            return Waits(log.state.seq, log.clock() + _STUCK)
+            return Waits(log.kept_seq, log.clock() + _STUCK)
         family = RelativesOfCall(host)
         run = Run(log, task_id, OneCall(), family=family, patience_s=0.0, attends=False)
         host.driver.prepare(run)
         # From here on everything is news: it may come before we can say that the call waits.
-        newest = log.state.seq
+        newest = log.kept_seq
         inside = body.inner if body is not None else {run}
         inside.add(run)
         token = provider.set(host.holding.secrets)

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from time import thread_time
 from typing import Any, Protocol
 
-from holdfast.core.events import FORMAT, Claimed, Parked
+from holdfast.core.events import NEWEST_FORMAT, Claimed, Parked
 from holdfast.core.journal import Raised, Returned
 from holdfast.core.state import FINISHED, HALTED, State
 from holdfast.engines.deaths import is_one_driven, must_be_alone, record_death
@@ -424,7 +424,7 @@ class Hub:
             epoch = max(log.lease.epoch, log.state.epoch + 1)
             log.append(
                 Claimed(
-                    format=FORMAT,
+                    format=NEWEST_FORMAT,
                     epoch=epoch,
                     owner=holding.owner,
                     engine=self.engine,

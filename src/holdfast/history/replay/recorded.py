@@ -357,7 +357,10 @@ class Recorded:
     def passing(self, asked: Asked) -> None:
         path = asked.path
         call = self._calls.get(path)
-        seq = self.run.log.state.seq if self.run is not None else 0
+        seq = 0
+        if self.run is not None:
+            self.run.log.flush()  # a step under way has its number then
+            seq = self.run.log.state.seq
         began, ended = (0, 0) if call is None else (call.seq, ended_at_seq(call))
         if path not in self._passed:  # the code runs again from its top after a call's back-off
             self._passed.add(path)

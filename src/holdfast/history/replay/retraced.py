@@ -36,6 +36,7 @@ from holdfast.core.events import (
     SetAside,
     Settled,
     Started,
+    Stepped,
     TaskCompleted,
     TaskContinued,
     TaskErrored,
@@ -286,7 +287,7 @@ def _known_by(event: AnyEvent) -> tuple[Any, ...]:
 MOST_DIFFERING = 100
 """The most differing snapshots that are reported."""
 
-_OF_A_CALL = (Started, AttemptFailed, Completed, Failed, Settled, Doubted, Adopted)
+_OF_A_CALL = (Started, Stepped, AttemptFailed, Completed, Failed, Settled, Doubted, Adopted)
 
 
 class Compared(Struct, frozen=True):

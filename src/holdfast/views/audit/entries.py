@@ -50,7 +50,7 @@ def tell(event: AnyEvent, seen: SeenTask) -> Fields | None:
     fields.setdefault("who", seen.state.owner if isinstance(event, e.Parked) else seen.by(""))
     if isinstance(event, _RELEASES):
         seen.released = True
-    elif isinstance(event, e.Claimed | e.Started):
+    elif isinstance(event, e.Claimed | e.Started | e.Stepped):
         seen.released = False
     return fields
 
@@ -236,6 +236,10 @@ def _ended(value: str = "") -> Tell:
     return told
 
 
+def _stepped(event: e.Stepped, seen: SeenTask) -> Fields:
+    return {**_ended("result")(event, seen), "input": event.args}
+
+
 def _since(began: datetime | None, at: datetime) -> float | None:
     return None if began is None else (at - began).total_seconds()
 
@@ -413,6 +417,7 @@ ENTRIES: dict[type[AnyEvent], Tell] = {
     e.AttemptFailed: _attempt_failed,
     e.Failed: _ended(),
     e.Completed: _ended("result"),
+    e.Stepped: _stepped,
     e.Settled: _settled,
     e.Doubted: _doubted,
     e.Decided: _decided,
