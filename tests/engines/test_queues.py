@@ -107,6 +107,20 @@ def test_a_rate_lets_no_span_of_time_see_more_than_its_share(rate):
     assert len(starts) > 0.7 * (now - 1000.0) / rate.spacing_s
 
 
+@pytest.mark.parametrize("rate", [Rate(8), Rate(2, per_s=60), Rate(100)])
+def test_looks_that_come_a_little_late_cost_a_rate_nothing(rate):
+    state, started, now = QueuePlaces(), 0, 1000.0
+    for tick in range(1000):
+        allowance = Allowance(Queue("q", rate=rate), state, now, 1000)
+        while allowance.allows(""):
+            allowance.spend("")
+            started += 1
+        state.ready_at = allowance.ready_at
+        due = Allowance(Queue("q", rate=rate), state, now, 1000).waits_until
+        now = max(now, due or now) + min(0.2, rate.spacing_s) * (0.1, 0.3, 0.45)[tick % 3]
+    assert started == pytest.approx((now - 1000.0) / rate.spacing_s, rel=0.01, abs=rate.at_once)
+
+
 def test_a_rate_is_kept_and_waited_for():
     clock = Clock(skips=True)
     with Holdfast("memory://", clock=clock) as hf:

@@ -86,6 +86,15 @@ class Rate(Struct, frozen=True, omit_defaults=True):
             return self.burst
         return max(1, ceil(self.count / 20), ceil(0.1 * self.count / self.per_s))
 
+    def since(self, ready_at: float, now_s: float) -> float:
+        """The time that a start now counts from.
+
+        Where starts come one by one, each is a little late, as nobody looks all the time. The next
+        one makes up for a short delay, or the delays would add up.
+        """
+        late_s = min(0.1, self.spacing_s / 2) if self.at_once == 1 else 0.0
+        return max(ready_at, now_s - late_s)
+
 
 def rate_of(text: str) -> Rate:
     """The rate that people write as `100/60`. `ValueError` if it is none.
@@ -330,9 +339,9 @@ class Allowance:
         self.left -= 1
         self._by_key[key] = self._by_key.get(key, 0) + 1
         if (rate := self._queue.rate) is not None:
-            self.ready_at = max(self.ready_at, self._now_s) + rate.spacing_s
+            self.ready_at = rate.since(self.ready_at, self._now_s) + rate.spacing_s
         if (rate := self._queue.key_rate) is not None:
-            self.key_ready[key] = max(self._ready(key), self._now_s) + rate.spacing_s
+            self.key_ready[key] = rate.since(self._ready(key), self._now_s) + rate.spacing_s
 
     def _ready(self, key: str) -> float:
         return self.key_ready.get(key, self._all_ready.get(key, 0.0))
@@ -346,5 +355,5 @@ def _starts(rate: Rate, ready_at: float, now_s: float) -> tuple[int, float]:
     """
     slack = rate.at_once * rate.spacing_s - max(ready_at - now_s, 0.0)
     able = max(0, floor(slack / rate.spacing_s + 1e-6))
-    used = max(ready_at, now_s) + able * rate.spacing_s
+    used = rate.since(ready_at, now_s) + able * rate.spacing_s
     return able, round(used - (rate.at_once - 1) * rate.spacing_s, 6)
