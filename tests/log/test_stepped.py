@@ -123,9 +123,7 @@ def test_whichever_write_fails_the_lines_come_to_a_state_that_there_was(writes, 
 
 
 def begun(log: Log) -> None:
-    log.append(
-        e.TaskCreated(format=1, id="t-1", task="job", args=Raw(b"{}"), args_hash="h")
-    )
+    log.append(e.TaskCreated(format=1, id="t-1", task="job", args=Raw(b"{}"), args_hash="h"))
     log.append(e.Started(path="1", name="look", args=Raw(b"{}"), args_hash="a"))
 
 

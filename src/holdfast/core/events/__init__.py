@@ -16,7 +16,15 @@ from collections.abc import Callable
 import msgspec
 
 from holdfast.core.decoding import decoder
-from holdfast.core.events.base import FORK_FORMAT, FORMAT, NEVER, NEWEST_FORMAT, VERSION, Event, Failure
+from holdfast.core.events.base import (
+    FORK_FORMAT,
+    FORMAT,
+    NEVER,
+    NEWEST_FORMAT,
+    VERSION,
+    Event,
+    Failure,
+)
 from holdfast.core.events.calls import (
     AnswerRefused,
     AttemptFailed,

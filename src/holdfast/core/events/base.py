@@ -14,7 +14,7 @@ FORMAT = 1
 FORK_FORMAT = 2
 """That of a log that shares its past: an older Holdfast would not know to look for it."""
 NEWEST_FORMAT = 3
-"""That of a driver, which it notes when it takes hold of a task (`Claimed`): it writes `Stepped`."""
+"""The format of a driver, noted in `Claimed` when it takes hold of a task: it writes `Stepped`."""
 
 NEVER = datetime(1970, 1, 1, tzinfo=UTC)
 """The time of an event that no log has taken yet."""
