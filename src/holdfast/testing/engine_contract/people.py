@@ -242,13 +242,8 @@ class People:
         tag = new_id(fn)
         handle = begin(hf, fn, tag)
         (doubt,) = until(lambda: [c for c in handle.view.calls if c.status == "in_doubt"])
-<<<<<<< HEAD
-        result: dict[str, Any] = {"result": "seen"} if happened else {}
-        hf.resolve(handle.id, doubt.path, happened=happened, by="ada", **result)
-=======
         result = "seen" if happened else None
         hf.resolve(handle.id, doubt.path, happened=happened, by="ada", result=result)
->>>>>>> frames
         assert handle.result(PATIENCE_S) == ("seen!" if happened else "sent!")
         assert effects[f"letter {tag}"] == (1 if happened else 2)
 
