@@ -304,6 +304,29 @@ def test_where_waypoints_are_out_of_reach_the_log_is_read(fails):
     assert find_call(store, STREAM, next(iter(story.state.calls)), 8) is None
 
 
+def test_a_large_value_whose_line_was_damaged_since_is_not_taken_from_there():
+    story = Story(13)
+    story.go_on(120)
+    lines, noticed = story.lines(), 0
+    made = stored(lines)
+    state_upto(made, STREAM, 120, 4)
+    for seq, line in enumerate(lines[:110], 1):
+        if b"x" * 300 not in line:
+            continue
+        store = stored(lines)
+        store._derived.update(made._derived)
+        store._streams[STREAM][seq - 1] = line.replace(b"x" * 300, b"y" * 300, 1)
+        state = state_upto(store, STREAM, 120, 4)
+        try:
+            found = whole(state)
+        except LogDamaged as error:
+            assert error.seq == seq
+            noticed += 1
+        else:
+            assert b"y" * 300 not in msgspec.json.encode(found)
+    assert noticed > 5
+
+
 class Asked(MemoryStore):
     """Counts the heads of waypoints that are read."""
 
