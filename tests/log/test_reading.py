@@ -262,14 +262,15 @@ def test_of_a_log_that_is_damaged_at_its_end_the_sound_part_is_had_or_the_damage
 
 def test_the_number_of_a_last_line_that_lies_is_found_out(store):
     right = store._streams["tasks/a"]
-    for number in (2, 9):
+    for number in (2, 0, 9):
         body = msgspec.json.encode(msgspec.json.decode(right[3]) | {"seq": number})
         end = body[: body.rindex(b',"sum"')] + b"}"
         store._streams["tasks/a"] = [*right[:3], chain.seal(chain.sum_of(right[2]), end)[0]]
         found = verify(store, ["a"]).damage
         assert [(each.seq, each.what) for each in found] == [(4, f"it says it is event {number}")]
-    with pytest.raises(LogDamaged, match="it says it is event 9"):
-        load_newest(store, "a")
+        if number != 2:  # an earlier event, which is there, is taken for the newest
+            with pytest.raises(LogDamaged, match=f"it says it is event {number}"):
+                load_newest(store, "a")
 
 
 def test_the_facts_of_a_log_are_those_it_comes_to_and_the_store_remembers_them(store):
