@@ -15,13 +15,14 @@ import pydantic
 import pytest
 from msgspec import Raw
 
-from holdfast import BadInput, Undecodable, Unserializable
+from holdfast import BadInput, Secret, Undecodable, Unserializable
 from holdfast.codec import Signature, from_outside, shape_of, unchecked
 from holdfast.codec.change import Changed, compare
 from holdfast.codec.classes import must_fit, schema_of, taken_apart
 from holdfast.codec.pydantic_types import PydanticAdapter
 from holdfast.codec.scalars import MAX_DEPTH, Misfit
 from holdfast.codec.tags import has_tags, readable, readable_json
+from holdfast.core.lists import FEWEST_BYTES, is_long
 
 
 class Way(TypedDict):
@@ -461,3 +462,23 @@ def test_ints_of_any_size_are_taken_and_come_back(number):
     signature = Signature.of(takes)
     data, _ = signature.take((number,), {})
     assert signature.load(data) == ((number,), {})
+
+
+@pytest.mark.parametrize(("items", "commas"), [([1000] * 8, 7), (["x" * 100] * 12, 11)])
+def test_a_list_is_long_by_its_bytes_without_the_commas(items, commas):
+    data = msgspec.json.encode(items)
+    filler = FEWEST_BYTES - (len(data) - 2 - commas)
+    for more, found in ((-1, False), (0, True), (1, True)):
+        longer = data[:-1] + b" " * (filler + more) + b"]"
+        assert is_long(len(items), longer[: len(data) + filler + more]) is found
+    assert not is_long(7, b"x" * 5000)
+
+
+def test_a_secret_leaves_it_to_others_whether_they_are_equal():
+    class Anything:
+        def __eq__(self, other: object) -> bool:
+            return True
+
+        __hash__ = None
+
+    assert Secret("x" * 9) == Anything() and Secret("x" * 9) != "x" * 9

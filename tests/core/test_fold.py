@@ -11,6 +11,8 @@ from holdfast.core import events as e
 from holdfast.core.events import AnyEvent, load_event
 from holdfast.core.fold import _APPLY, advance, apply, fold
 from holdfast.core.fold.waits import taker_of
+from holdfast.core.journal import Raised, Stopped
+from holdfast.core.journal.task import _ending
 from holdfast.core.state import State
 from tests.core.fold_stories import RECORDED, shown_state, told
 
@@ -225,3 +227,18 @@ def test_the_items_that_failed_of_a_batch_are_tried_again_and_no_others():
     assert retried(after) == {
         "2.1": "completed", "2.2": "failed", "3.1": "failed", "2.3": "failed", "4": "running",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("state", "outcome"),
+    [
+        (State(ending="cancelled", because="enough"), Stopped("enough")),
+        (
+            State(ending="failed", failure=e.Failure("E", "m"), causes=("1",)),
+            Raised(e.Failure("E", "m"), causes=("1",)),
+        ),
+        (State(ending="failed"), Raised(e.Failure("Unknown", ""))),
+    ],
+)
+def test_a_task_whose_end_has_begun_ends_as_its_log_says(state, outcome):
+    assert _ending(state) == outcome

@@ -304,6 +304,60 @@ def test_where_waypoints_are_out_of_reach_the_log_is_read(fails):
     assert find_call(store, STREAM, next(iter(story.state.calls)), 8) is None
 
 
+def test_a_large_value_whose_line_was_damaged_since_is_not_taken_from_there():
+    story = Story(13)
+    story.go_on(120)
+    lines, noticed = story.lines(), 0
+    made = stored(lines)
+    state_upto(made, STREAM, 120, 4)
+    for seq, line in enumerate(lines[:110], 1):
+        if b"x" * 300 not in line:
+            continue
+        store = stored(lines)
+        store._derived.update(made._derived)
+        store._streams[STREAM][seq - 1] = line.replace(b"x" * 300, b"y" * 300, 1)
+        state = state_upto(store, STREAM, 120, 4)
+        try:
+            found = whole(state)
+        except LogDamaged as error:
+            assert error.seq == seq
+            noticed += 1
+        else:
+            assert b"y" * 300 not in msgspec.json.encode(found)
+    assert noticed > 5
+
+
+class Asked(MemoryStore):
+    """Counts the heads of waypoints that are read."""
+
+    heads: int = 0
+
+    def get_side(self, streams, kind, names=None, *, only_names=False):
+        found = super().get_side(streams, kind, names, only_names=only_names)
+        self.heads += sum(post.name.endswith(".head") for post in found) if not only_names else 0
+        return found
+
+
+def test_the_heads_that_were_read_last_are_remembered_and_no_others():
+    story = Story(12)
+    story.go_on(LENGTH)
+    made, store = stored(story.lines()), Asked()
+    state_upto(made, STREAM, LENGTH, 4)
+    store._streams, store._derived = made._streams, made._derived
+
+    def read(seq: int) -> int:
+        before = store.heads
+        must_be_the_fold(state_upto(store, STREAM, seq, 4), story.events[:seq])
+        return store.heads - before
+
+    assert read(60) == len(way_to(15)) and read(61) == 0
+    assert read(300) == len(set(way_to(75)) - set(way_to(15)))
+    assert read(300) == 0, "the newest are there still"
+    for seq in range(64, 300, 4):
+        read(seq)
+    assert read(296) == 0 and read(60) > 0, "the oldest are not"
+
+
 class Full(MemoryStore):
     """Has no room for waypoints."""
 

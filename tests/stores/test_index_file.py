@@ -6,10 +6,13 @@ import os
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from random import Random
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
+from holdfast.log import chain
 from holdfast.log.verify import verify
 from holdfast.stores.files import catalog
 from holdfast.stores.files.catalog import (
@@ -68,6 +71,32 @@ def test_the_last_line_of_a_stream_counts_and_a_copied_one_only_without_another(
     assert [spoiled(data) for data in (good + bad, bad + bad, b"x\n" + good, good + b"x")] == [
         *(1, 2, 1, 0)
     ]
+
+
+ODD_NAMES = ("a", 'a"b', "a\\b", 'a","size":9', "é", "a\nb", '"copied":true', "")
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_the_lines_that_count_are_those_of_a_reader_who_decodes_them_all(seed):
+    chance = Random(seed)
+    lines = []
+    for _ in range(chance.randrange(1, 30)):
+        line = _line(entry(chance.choice(ODD_NAMES), size=chance.randrange(5)))
+        if chance.random() < 0.4:
+            line = _line(_copy(entry(chance.choice(ODD_NAMES), size=chance.randrange(5))))
+        if chance.random() < 0.3:  # damaged, or torn
+            place = chance.randrange(1, len(line) - 1)
+            other = bytes([chance.choice(b'x"\\{0')])
+            line = chance.choice((line[:place], line[:place] + other + line[place + 1 :]))
+        lines.append(line)
+    data = b"".join(lines)
+    written: dict[str, IndexEntry] = {}
+    copied: dict[str, IndexEntry] = {}
+    for line in data.split(b"\n"):
+        if line and chain.check(chain.ROOT, line) is not None:
+            found = msgspec.json.decode(line, type=IndexEntry)
+            (copied if found.copied else written)[found.stream] = found
+    assert _newest(data) == {**copied, **written}
 
 
 def test_each_process_knows_what_the_others_wrote(tmp_path, index, root):

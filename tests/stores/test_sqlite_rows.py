@@ -135,6 +135,15 @@ def test_spoiled_labels_are_written_anew_with_the_next_facts(store, path):
     assert [name for name, _ in store.find(Query(labels={"team": "y"})).found] == [A]
 
 
+def test_a_spoiled_time_keeps_nobody_from_writing_the_labels_anew(store, path):
+    """The labels stand beside the time of creation, so those of the right time are still there."""
+    facts = Facts(status="open", task="t", labels={"team": "x"})
+    put(store, A, [b"one"], facts)
+    ask(path, "update streams set created_at = ? where name = ?", "../../etc", A)
+    store.remember(A, facts, 1)
+    assert [name for name, _ in store.find(Query(labels={"team": "x"})).found] == [A]
+
+
 # Blobs, and the space they took
 
 

@@ -127,10 +127,10 @@ def _newest(store: Store, stream: str) -> State:
     last = next(store.read(stream, backwards=True), None)
     if last is None:
         return State()
-    try:
-        return _state_at(store, stream, decode(last, _Placed).seq + base_of(store, stream))
-    except (Illegible, BadInput):  # the last line says no number, or not its own
-        return read_state(store, stream)  # which says what is wrong, and where
+    with suppress(Illegible, BadInput):  # the last line says no number, or not its own
+        if (seq := decode(last, _Placed).seq) > 0:
+            return _state_at(store, stream, seq + base_of(store, stream))
+    return read_state(store, stream)  # which says what is wrong, and where
 
 
 def load_sound(store: Store, id: str) -> State:

@@ -47,7 +47,8 @@ select labels, created_at from streams where id = :id;
 delete from labels where name = ? and value = ? and created_at = ? and stream = ?;
 
 -- add_label --
-insert into labels (name, value, created_at, stream) values (?, ?, ?, ?);
+-- A spoiled row may have left the same label there.
+insert or ignore into labels (name, value, created_at, stream) values (?, ?, ?, ?);
 
 -- add_line --
 insert into lines (id, line) values (?, ?);
