@@ -87,7 +87,7 @@ class Story:
             **extra,
         )  # fmt: skip
 
-    def _to_step(self) -> AnyEvent:
+    def _to_step(self) -> AnyEvent | None:
         return e.Stepped(
             path=self.path(), began=AT + timedelta(seconds=len(self.events)), name="look",
             args=self.value(), args_hash="a", result=self.value(),

@@ -285,7 +285,9 @@ def story(n: int, random: Random) -> None:
 
 def compare() -> None:
     """Hold the state in memory against the one that its lines come to, byte for byte."""
-    run = scope_var.get().run
+    scope = scope_var.get()
+    assert scope is not None
+    run = scope.run
     if run.answers is not None:
         return
     run.log.sync()
