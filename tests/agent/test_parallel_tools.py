@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import sys
 import threading
 from collections import Counter
 
 import pytest
 
 from holdfast import Holdfast, InDoubt, Unanswered, tool
-from holdfast.agent import turn
 from tests.agent.talking import AsyncModel, Model, calls, conversation, make, talk
 from tests.flavors import BOUND_S, Crash
 
@@ -188,7 +188,7 @@ def test_a_turn_that_an_older_version_began_goes_on_one_call_after_the_other(hf,
     agent = make(Model([bells.asks(*"abc"), "Done."]), [bells.tool])
     bells.crash_at = "b"
     with monkeypatch.context() as older:
-        older.setattr(turn, "_were_made_one_by_one", lambda: True)
+        older.setattr(sys.modules["holdfast.agent.turn"], "_were_made_one_by_one", lambda: True)
         with pytest.raises(Crash):
             talk(hf, agent)
     bells.crash_at = ""
