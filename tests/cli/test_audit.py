@@ -41,7 +41,7 @@ def test_json_lines_are_one_head_and_one_object_for_each_entry(recorded, cli):
     assert done.code == 0 and head["record"] == "audit" and head["count"] == len(rest)
     assert head["verification"]["sound"] and head["labels"] == {"team": "travel"}
     assert rest[0]["what"] == "created" and rest[0]["input"] == {"city": "Oslo"}
-    page = next(e for e in rest if e.get("name") == "read_page" and e["what"] == "returned")
+    page = next(e for e in rest if e.get("name") == "read_page" and e["what"] == "called")
     assert page["output"].count("\n") == 59
 
 

@@ -85,6 +85,7 @@ from holdfast.core.events import (
     SetAside,
     Settled,
     Started,
+    Stepped,
     TaskCompleted,
     TaskContinued,
     TaskCreated,
@@ -151,6 +152,9 @@ def events(id: str) -> list[AnyEvent]:
         Failed(path="1"),
         Started(path=f"1.{EVIL}", name=EVIL),
         Completed(path=f"1.{EVIL}", result=Raw(encode(EVIL))),
+        Stepped(
+            path=f"1.s{EVIL}", began=LATER, name=EVIL, args=value(), args_hash="", result=value()
+        ),
         Started(path=f"1.r{EVIL}", name=EVIL, external=True),
         Completed(path=f"1.r{EVIL}", result=value()),
         Reused(path=f"1.s{EVIL}", name=EVIL, args_hash=EVIL, of=f"1.r{EVIL}"),

@@ -13,7 +13,7 @@ import pytest
 
 from holdfast import BadInput, Holdfast, Limit, Retry, Worker, gather, step, task, tool
 from holdfast.agent import Reply, Usage, assistant
-from holdfast.core.events import Parked, Started, TimerSet
+from holdfast.core.events import Parked, Stepped, TimerSet
 from holdfast.core.limits import Wish, admit, leave
 from holdfast.core.queues import QueuePlaces, advance
 from holdfast.engines import limits
@@ -196,7 +196,7 @@ def test_all_tasks_of_a_store_share_a_limit_and_their_waits_are_in_the_log():
         assert (wait.kind, wait.name, wait.approves) == ("limit", "slow", "1")
         assert wait.status == "completed" and state.calls["1"].result is not None
         kinds = [type(event) for event in state.trail]
-        assert kinds.index(TimerSet) < kinds.index(Started), "it waits before its intent"
+        assert kinds.index(TimerSet) < kinds.index(Stepped), "it waits before its intent"
         assert kinds.count(TimerSet) == 1, "it is told once when to come"
 
 

@@ -22,7 +22,7 @@ import pytest
 
 from holdfast import Handle, Holdfast, TaskCancelled, TaskFailed, Unanswered, Worker
 from holdfast.cli.commands.show import event_line
-from holdfast.core.events import Claimed, Moved, Parked
+from holdfast.core.events import Claimed, Moved, Parked, parts_of
 from holdfast.core.spec import task_spec
 from holdfast.engines.port import Job
 from holdfast.engines.remote.sweep import SweepMemory, sweep
@@ -181,7 +181,8 @@ BY_ENGINE = {"engine", "driver"}
 def story(hf: Holdfast, id: str) -> dict[str, list[Any]]:
     """What the log says of each call, without times and who wrote it."""
     said: dict[str, list[Any]] = {}
-    for event in read_events(hf.store, stream_of(id)):
+    read = read_events(hf.store, stream_of(id))
+    for event in (part for each in read for part in parts_of(each)):
         if isinstance(event, Claimed | Parked):
             continue
         found = msgspec.json.decode(msgspec.json.encode(event))

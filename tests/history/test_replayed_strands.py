@@ -7,6 +7,7 @@ is forced here; threads do it by chance.
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 import time
 from typing import Any
@@ -121,7 +122,7 @@ def cut_anywhere(agent: Any) -> list[Aside]:
     with Holdfast("memory://") as hf:
         hf.run(agent, id="t")
         lines = list(hf.store.read(stream_of("t")))
-        ends = [line for line in lines if b'"type":"completed"' in line]
+        ends = [line for line in lines if re.search(rb'"type":"(completed|stepped)"', line)]
         assert [b'"result":2' in line for line in ends] == [True, False]
         for length in range(1, len(lines)):
             stores.append(cut := Aside(hf.store))

@@ -277,7 +277,11 @@ def test_a_writer_goes_on_from_the_nearest_waypoint_that_is_sound(spoilt, is_nea
     assert (found is not None) is is_near
     if found is not None:
         must_be_the_fold(found[0], story.events[:99])
-        assert store._derived == other._derived, "those that were spoilt are made anew"
+        assert store._derived.keys() == other._derived.keys(), (
+            "those that were spoilt are made anew"
+        )
+        for seq in newest:
+            must_be_the_fold(reach(store, STREAM, seq, 8)[0], story.events[:seq])
 
 
 class Away(MemoryStore):

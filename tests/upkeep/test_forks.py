@@ -18,6 +18,7 @@ from holdfast import Conflict, Holdfast, LogDamaged, Retention, TaskBusy, TaskNo
 from holdfast.core.kinds import SESSION
 from holdfast.log.reading import Tail, fork_of, lineage, read_state, stream_of
 from holdfast.log.store_calls import acquire_one, facts_of_all, streams_in
+from holdfast.stores.port import Holder
 from holdfast.testing import Clock
 from tests.flavors import Crash
 from tests.stores import forks
@@ -419,7 +420,7 @@ def test_a_fork_of_what_is_being_deleted_waits_for_what_becomes_of_it(here, is_d
                 here.store.delete(lease)
             else:
                 here.store.release([lease])
-            return "me (gc, 0123abcd)"
+            return Holder("me (gc, 0123abcd)")
         return held(stream)
 
     here.store.holder = looked_at

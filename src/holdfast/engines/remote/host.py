@@ -472,7 +472,7 @@ class Hub:
             return now - held.idle_since >= (linger_s * _SOON if soon else linger_s)
 
         with self._lock:
-            idle = [(task_id, held) for task_id, held in self._held.items() if is_idle(held)]
+            idle = list((task_id, held) for task_id, held in self._held.items() if is_idle(held))  # noqa: C400
             if self._refused and not is_one_driven(self._in_hand()):
                 self._refused.clear()
         for task_id, held in idle:

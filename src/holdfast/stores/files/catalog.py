@@ -17,6 +17,7 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
+from itertools import islice
 
 import msgspec
 from msgspec import Struct
@@ -216,23 +217,25 @@ class Index:
 
     def due(self, query: Query) -> list[tuple[str, Facts]]:
         """A page of the streams that are due, and one more if there is one."""
-        matches, found = finding.matcher(query), list[tuple[str, Facts]]()
         with self._lock:
             self._refresh()
             if self._to_wake is None:
                 self._to_wake = sorted(filter(None, map(_due_place, self._entries.values())))
-            beyond = query.beyond
-            at = bisect_right(self._to_wake, (beyond.at, beyond.stream)) if beyond else 0
-            for place in range(at, len(self._to_wake)):
-                wake_at, stream = self._to_wake[place]
-                facts = self._entries[stream].facts
-                if query.due_by is None or wake_at > query.due_by:
-                    break
-                if facts is not None and matches(stream, facts):
-                    found.append((stream, facts))
-                    if query.limit is not None and len(found) > query.limit:
-                        break
-        return found
+            most = None if query.limit is None else query.limit + 1
+            return list(islice(self._due_after(query, self._to_wake), most))
+
+    def _due_after(
+        self, query: Query, to_wake: Sequence[tuple[datetime, str]]
+    ) -> Iterator[tuple[str, Facts]]:
+        matches, beyond = finding.matcher(query), query.beyond
+        at = bisect_right(to_wake, (beyond.at, beyond.stream)) if beyond else 0
+        for place in range(at, len(to_wake)):
+            wake_at, stream = to_wake[place]
+            facts = self._entries[stream].facts
+            if query.due_by is None or wake_at > query.due_by:
+                return
+            if facts is not None and matches(stream, facts):
+                yield stream, facts
 
     def _refresh(self) -> None:
         fd = self._opened()

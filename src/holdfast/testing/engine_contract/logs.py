@@ -6,6 +6,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterable, Iterator
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -27,6 +28,7 @@ from holdfast.core.events import (
     Moved,
     Parked,
     Progressed,
+    parts_of,
 )
 from holdfast.core.spec import IdempotencyKey, Retry
 from holdfast.errors import StepFailed, TaskCancelled
@@ -86,7 +88,7 @@ def _differences(one: dict[str, list[str]], other: dict[str, list[str]]) -> Iter
 def _by_place(events: Iterable[AnyEvent]) -> dict[str, list[str]]:
     """The events at each place of a task, in order."""
     said: dict[str, list[str]] = defaultdict(list)
-    for event in events:
+    for event in chain.from_iterable(map(parts_of, events)):
         if isinstance(event, _WHO_DROVE_IT) or _is_progress_of_each(event):
             continue
         place = _place(event)

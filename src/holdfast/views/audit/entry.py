@@ -174,7 +174,7 @@ class Audit(Struct, frozen=True, kw_only=True):
         >>> with Holdfast("memory://") as hf:
         ...     _ = hf.run(audited_trip, "Oslo", id="audited-1")
         ...     [entry.what for entry in hf.audit("audited-1").only(call="1").entries]
-        ['called', 'returned']
+        ['called']
         """
         kept = tuple(filter(EntryChoice(since, until, call, event).has, self.entries))
         left_out = self.left_out + len(self.entries) - len(kept)
