@@ -33,7 +33,7 @@ class Mute(Exception):
 
 
 class Touchy(Exception):
-    """Whoever asks it for anything gets an exception."""
+    """Each of its attributes raises an exception."""
 
     @property
     def retry_after_s(self) -> float:

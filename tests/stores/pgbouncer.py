@@ -47,7 +47,7 @@ def program() -> str | None:
 
 
 class PgBouncer:
-    """One that runs."""
+    """A pooler that runs."""
 
     def __init__(self, server: PostgresServer, port: int) -> None:
         self._server, self._port = server, port

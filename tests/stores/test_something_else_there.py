@@ -47,7 +47,7 @@ REFUSED: list[tuple[str, Call, str]] = [
     ("blobs", lambda s, d: list(s.blobs()), "can't list the blobs"),
     ("blobs", lambda s, d: s.delete_blob(d, 0), "can't delete the blob"),
 ]
-"""What is replaced by a file, what is asked of the store, and how its failure begins."""
+"""A folder that a file replaces, the request to the store, and how its failure begins."""
 
 DERIVED: list[tuple[str, Call, Any]] = [
     ("tasks", lambda s, d: s.holder(A), None),

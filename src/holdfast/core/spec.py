@@ -140,7 +140,7 @@ class Spec(Struct, frozen=True, kw_only=True):
     limit: Limited | None = None
     """The limit that its calls share with those of others: how many, how often."""
     lacks: Callable[[Mapping[str, str]], str] | None = None
-    """What this process lacks to run a task with such labels; '' if it lacks nothing."""
+    """The thing that this process lacks to run a task with such labels; '' if there is none."""
     is_tool: bool = False
     """Whether it touches the outside world: what its kind says."""
 

@@ -12,7 +12,7 @@ VERSION = "0.2.0"
 FORMAT = 1
 """The format of a log's first event, by which everybody who knows no more can make a task."""
 FORK_FORMAT = 2
-"""That of a log that shares its past: an older Holdfast would not know to look for it."""
+"""The format of a fork's log: an older Holdfast would not look for the past that it shares."""
 NEWEST_FORMAT = 3
 """The format of a driver, noted in `Claimed` when it takes hold of a task: it writes `Stepped`."""
 

@@ -167,7 +167,7 @@ class Temporal:
         data = client.data_converter.with_context(
             WorkflowSerializationContext(namespace=self.namespace, workflow_id=job.id)
         )
-        # Whoever tells of a message, and however often: Temporal keeps one signal of it in a run.
+        # Temporal keeps one signal of a message in a run, however often workers tell of it.
         # (The SDK's own call gives each signal an id of its own.)
         once = sha256(f"{job.log}\0{job.seq}\0{message}".encode()).hexdigest()
         request = SignalWorkflowExecutionRequest(

@@ -187,7 +187,7 @@ class Index:
         self._fd = -1
         self._read_bytes = 0
         self._lines = 0
-        """Those of one entry."""
+        """How many lines hold one entry."""
         self._rest = b""
         self._entries: dict[str, IndexEntry] = {}
         self._in_order: list[IndexEntry] | None = None
@@ -212,7 +212,7 @@ class Index:
             return dict(self._entries)
 
     def entry(self, stream: str) -> IndexEntry | None:
-        """What was known of a stream the last time that anything was read."""
+        """The entry of a stream as it was when the file was last read."""
         return self._entries.get(stream)
 
     def due(self, query: Query) -> list[tuple[str, Facts]]:

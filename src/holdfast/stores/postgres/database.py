@@ -68,7 +68,7 @@ class DatabaseAddress(Struct, frozen=True):
 
 
 def address_of(url: str) -> DatabaseAddress:
-    """What a URL says, without the parameters that are our own.
+    """The address in a URL, without the parameters that are our own.
 
     >>> address_of("postgresql://db/trips?pool_size=2&sslmode=require").url
     'postgresql://db/trips?sslmode=require'

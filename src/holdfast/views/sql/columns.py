@@ -263,7 +263,7 @@ class TaskLog:
 
     @cached_property
     def holder(self) -> Holder | None:
-        """Who is at work on it now, and until when."""
+        """The holder of the task now, and the end of its lease."""
         if self.state.status in FINISHED:
             return None
         return self._store.holder(stream_of(self.id))
