@@ -62,9 +62,12 @@ def world() -> Path:
     return ROOT / "world"
 
 
+def effects() -> list[str]:
+    return world().read_text().splitlines() if world().exists() else []
+
+
 def was_booked(key: str) -> Happened[str] | None:
-    lines = world().read_text().splitlines() if world().exists() else []
-    return Happened("booked") if key in lines else None
+    return Happened("booked") if key in effects() else None
 
 
 @tool(check=was_booked)
@@ -276,9 +279,9 @@ def trial(client: Callable[[str, Path, int], str], kill_server: int, kill_client
                 os.waitpid(child, 0)
     if problem or not (ROOT / "client").exists():
         return problem or f"the client failed: {said('client')}"
-    result, effects = json.loads((ROOT / "client").read_text()), world().read_text().splitlines()
-    if result != "booked Oslo Inn" or len(effects) != 1:
-        return f"result {result!r}, {len(effects)} effects"
+    result, done = json.loads((ROOT / "client").read_text()), effects()
+    if result != "booked Oslo Inn" or len(done) != 1:
+        return f"result {result!r}, {len(done)} effects"
     return ""
 
 

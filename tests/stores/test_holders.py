@@ -156,6 +156,30 @@ def test_what_the_dead_left_is_removed_once_nobody_needs_it(
     assert left.exists() is is_kept
 
 
+class DiskOfASlowSweep(Disk):
+    """While a holder's file is read, another thread takes over a task of the process that died."""
+
+    def __init__(self, root: int, claim: HolderClaim) -> None:
+        self.root, self.claim = root, claim
+        self.seen: list[bool | None] = []
+
+    def read_all(self, fd: int) -> bytes:
+        seen = look(Disk(), self.root, self.claim)
+        self.seen.append(seen and seen.is_alive)
+        return super().read_all(fd)
+
+
+def test_the_dead_do_not_look_alive_while_another_sweeps(tmp_path, root):
+    (tmp_path / HOLDERS).mkdir(mode=0o700)
+    left = tmp_path / HOLDERS / "host-1-left"
+    left.write_bytes(b"held by process 1".ljust(30) + b"-\n" + b"%012d " % 7 + NOW)
+    disk = DiskOfASlowSweep(root, HolderClaim(left.name, 1, 7))
+    sweeping = HoldingStore(disk, lambda: root)
+    sweeping.claim()
+    sweeping.close()
+    assert disk.seen and set(disk.seen) == {False}
+
+
 def test_the_file_of_a_living_holder_is_never_removed(tmp_path, holder, root):
     other = HoldingStore(Disk(), lambda: root)
     claim = other.claim()

@@ -241,9 +241,11 @@ class Holding:
             try:
                 return self.open(task_id)
             except TaskBusy:
-                # The driver that recorded its end releases it a moment later.
-                ended = load(self.store, task_id, missing_ok=True).status in FINISHED
-                if not ended or time.monotonic() >= give_up_at:
+                # The driver that recorded its end releases it a moment later. A task without any
+                # event is being begun, or a worker finds that the one who made it died before.
+                state = load(self.store, task_id, missing_ok=True)
+                is_brief = state.status in FINISHED or not state.seq
+                if not is_brief or time.monotonic() >= give_up_at:
                     raise
             time.sleep(_POLL_S)
 

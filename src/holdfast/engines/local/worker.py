@@ -45,6 +45,7 @@ from holdfast.errors import (
     TaskBusy,
     TaskCancelled,
     TaskFailed,
+    TaskNotFound,
     TaskReleased,
     TaskWaiting,
 )
@@ -496,6 +497,8 @@ class Worker:
             self._say(f"{task_id}: {error or 'completed'}")
         elif isinstance(error, TaskReleased):  # it waits for its turn, so there is work left
             self._told.add(task_id)
+            self._put_off(task_id, _HELD_S)
+        elif isinstance(error, TaskNotFound):  # it may be made again at this moment
             self._put_off(task_id, _HELD_S)
         elif isinstance(error, TaskWaiting):
             self._say(f"{task_id}: released: {str(error).partition(chr(10))[0]}")

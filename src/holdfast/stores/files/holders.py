@@ -202,12 +202,18 @@ def _sweep(disk: Disk, folder: int) -> None:
         with suppress(OSError):
             fd = disk.open(name, folder, os.O_RDONLY | NO_WAIT)
             try:
-                if disk.try_lock(fd) and (
-                    not _holds_any(disk.read_all(fd)) or time.time() - disk.touched_at(fd) > _KEPT_S
-                ):
+                # Locked only if it can go: whoever looks meanwhile for the holder of a task that is
+                # in it would take our lock for that of a holder that is alive.
+                if _can_go(disk, fd) and disk.try_lock(fd) and _can_go(disk, fd):
                     disk.unlink(name, folder)
             finally:
                 disk.close(fd)
+
+
+def _can_go(disk: Disk, fd: int) -> bool:
+    """Whether nobody needs a holder's file any more, should its process be dead."""
+    is_old = time.time() - disk.touched_at(fd) > _KEPT_S
+    return is_old or not _holds_any(disk.read_all(fd))
 
 
 def _holds_any(data: bytes) -> bool:
