@@ -163,10 +163,10 @@ class DiskOfASlowSweep(Disk):
         self.root, self.claim = root, claim
         self.seen: list[bool | None] = []
 
-    def read_all(self, fd: int) -> bytes:
+    def read_all(self, fd: int, offset: int = 0) -> bytes:
         seen = look(Disk(), self.root, self.claim)
         self.seen.append(seen and seen.is_alive)
-        return super().read_all(fd)
+        return super().read_all(fd, offset)
 
 
 def test_the_dead_do_not_look_alive_while_another_sweeps(tmp_path, root):
