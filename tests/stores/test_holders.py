@@ -165,7 +165,7 @@ class DiskOfASlowSweep(Disk):
 
     def read_all(self, fd: int, offset: int = 0) -> bytes:
         seen = look(Disk(), self.root, self.claim)
-        self.seen.append(seen and seen.is_alive)
+        self.seen.append(seen.is_alive if seen is not None else None)
         return super().read_all(fd, offset)
 
 
