@@ -65,8 +65,8 @@ _AGAIN_S = 0.02
 """How soon to try again when another worker is changing the places of a queue."""
 _SPREAD_S = 0.02
 """Over how long the workers are spread that wait for the same moment."""
-_KEEPS_S = 0.5
-"""For how long a place is kept, at most, that nobody waits for: in a queue without a limit of them."""
+_KEEPS_S = 0.2
+"""For how long, at most, a place is kept that nobody waits for: its queue has no limit of them."""
 _MOST_LANES = 64
 """How many lanes are looked at in one go, where none of their tasks may start."""
 
@@ -117,7 +117,7 @@ class Desk:
         """How long to wait with the next look; None if there is no hurry."""
         if self.is_busy or self._again:
             return _AGAIN_S
-        soon = [max(at - time.monotonic(), 0.001) for at in self._free_by.values()]
+        soon = [max(at - time.monotonic(), _AGAIN_S) for at in self._free_by.values()]
         if self.waits_until is not None:
             left_s = (self.waits_until - self._holding.clock()).total_seconds()
             soon.append(max(left_s, 0.001) + random.uniform(0.0, _SPREAD_S))
