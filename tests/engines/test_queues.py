@@ -306,13 +306,17 @@ def test_who_was_frozen_while_he_changed_places_changes_nothing_and_may_try_agai
         assert set(other.look().held) == {"b", "c", "d"}
 
 
-@pytest.mark.parametrize(("queue", "events"), [(Queue("q"), 1), (Queue("q", concurrency=9), 2)])
+@pytest.mark.parametrize(
+    ("queue", "events"),
+    [(Queue("q", rate=Rate(9)), 1), (Queue("q"), 2), (Queue("q", rate=Rate(9), concurrency=9), 2)],
+)
 def test_places_that_nobody_waits_for_are_given_back_with_the_next_grant(queue, events):
     with Holdfast("memory://", clock=Clock()) as hf:
         hf.queue(queue)
         desk = Desk(hf._holding, lambda text: None)
         for n in range(2):
             hf.options(queue="q", id=f"t-{n}").start(note_down, "a")
+            hf._holding.clock.advance(1)
             ((id, _),) = desk.take(1, lambda id, facts: True)
             desk.ended(id)
             if n == 0:

@@ -170,9 +170,10 @@ class Queue(Struct, frozen=True, omit_defaults=True):
             )
 
     @property
-    def limits_places(self) -> bool:
-        """Whether a place that is free lets another task begin."""
-        return self.concurrency is not None or self.key_concurrency is not None
+    def has_a_rate_alone(self) -> bool:
+        """Whether nothing but a rate holds its tasks up, so that nobody waits for a place."""
+        is_free = self.concurrency is None and self.key_concurrency is None
+        return is_free and (self.rate is not None or self.key_rate is not None)
 
 
 def _is_seconds(number: object) -> bool:

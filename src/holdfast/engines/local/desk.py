@@ -66,7 +66,7 @@ _AGAIN_S = 0.02
 _SPREAD_S = 0.02
 """Over how long the workers are spread that wait for the same moment."""
 _KEEPS_S = 0.2
-"""For how long, at most, a place is kept that nobody waits for: its queue has no limit of them."""
+"""For how long, at most, a place is kept that nobody waits for: its queue has a rate alone."""
 _MOST_LANES = 64
 """How many lanes are looked at in one go, where none of their tasks may start."""
 
@@ -257,8 +257,8 @@ class Desk:
         if mine is not None:
             self._freed.setdefault(mine.queue, {})[id] = mine.by
             declared = self._queues.get(mine.queue)
-            has_limit = declared is None or declared.queue.limits_places
-            wait_s = 0.0 if has_limit else _KEEPS_S
+            can_wait = declared is not None and declared.queue.has_a_rate_alone
+            wait_s = _KEEPS_S if can_wait else 0.0
             self._free_by.setdefault(mine.queue, time.monotonic() + wait_s)
 
     def _must_free(self, name: str) -> bool:
