@@ -172,7 +172,7 @@ class Desk:
             search.run()
             if declared.number in self._waiting:
                 self._note_wait(allowance.waits_until)
-            granted[:] = [self._place(id, facts) for id, facts in search.picks]
+            granted[:] = [self._place(id, facts, now) for id, facts in search.picks]
             if not granted and not (gone and must_free):
                 return None
             return PlacesChanged(
@@ -199,8 +199,8 @@ class Desk:
             self._mine[place.task] = _Mine(queue.name, place.by, place.at, facts)
         return search.picks
 
-    def _place(self, id: str, facts: Facts) -> QueuePlace:
-        return QueuePlace(id, facts.labels.get(KEY, ""), self._new_grant(), self._holding.clock())
+    def _place(self, id: str, facts: Facts, now: datetime) -> QueuePlace:
+        return QueuePlace(id, facts.labels.get(KEY, ""), self._new_grant(), now)
 
     def _new_grant(self) -> str:
         self._count += 1
