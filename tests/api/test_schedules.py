@@ -102,6 +102,7 @@ def _instant(wall: datetime, tz: ZoneInfo) -> datetime:
     return before
 
 
+@pytest.mark.timeout(1800 if THOROUGH else 300)  # ten years of minutes, one by one
 @pytest.mark.parametrize("zone", ZONES)
 @pytest.mark.parametrize("cron", CRONS)
 def test_due_times_are_those_of_an_oracle_that_walks_along_the_wall_clock(cron, zone):

@@ -181,13 +181,15 @@ def a_limit_is_never_exceeded(url: str, tmp_path: Path, count: int, disturbances
         assert {n for _, n, _ in judge.came} == set(range(count))
         assert judge.most <= 10
         assert max(judge.most_of_key.values()) <= 4
+        longest_s = max(spans_of_places(hf, "visits"))
+        print(f"{count} tasks: {judge.most} at once, a place for {longest_s:.1f} s at most")
         # A place is looked at a moment after it is as old as a lease; a busy machine takes longer.
-        assert max(spans_of_places(hf, "visits")) <= LEASE_S * (1.25 if THOROUGH else 3)
+        assert longest_s <= LEASE_S * (1.25 if THOROUGH else 3)
 
 
 def test_a_rate_holds_for_all_workers_together(url, tmp_path):
     count, rate = (2000, Rate(100, per_s=1)) if THOROUGH else (60, Rate(30, per_s=1))
-    came = starts_at_a_rate(url, tmp_path, rate, count)
+    came, _ = starts_at_a_rate(url, tmp_path, rate, count)
     # As the world outside saw it: within 5 % over 10 s.
     assert max(in_windows(came, 10.0)) <= 1.05 * rate.count * 10.0
 
@@ -195,17 +197,20 @@ def test_a_rate_holds_for_all_workers_together(url, tmp_path):
 def test_a_rate_is_used_up_and_holds_while_workers_are_killed_and_stopped(url, tmp_path):
     # Other tests on the machine hold starts up, and make those after them come together. And where
     # it can't carry 100 a second, a quarter of what it carries without a rate is tried.
-    rate, least, most = (10, 0.6, 1.2)
+    rate, least, most = (10, 0.7, 1.2)
     if THOROUGH:
         rate, least, most = min(100, int(carried(url, tmp_path) / 4)), 0.95, 1.05
-    print(f"{rate} a second")
-    given = Rate(rate * 10, per_s=10, burst=max(3, rate // 4))
+    # A worker is stopped for half a second at most: what may start at once makes up for that.
+    given = Rate(rate * 10, per_s=10, burst=max(4, 2 * rate // 5))
     disturbances = 6 if THOROUGH else 3
-    came = starts_at_a_rate(url, tmp_path, given, rate * (24 if THOROUGH else 13), disturbances)
-    full = [start for start in came if came[0] + 1.0 <= start <= came[-1] - 10.0]
+    came, empty_at = starts_at_a_rate(
+        url, tmp_path, given, rate * (30 if THOROUGH else 14), disturbances
+    )
+    # As long as tasks wait: after that, only those of the dead come, when their leases have ended.
+    full = [start for start in came if came[0] + 1.0 <= start <= empty_at - 10.0]
     found = [in_window(came, start, 10.0) / (10 * rate) for start in full]
-    assert found
-    assert least <= min(found) <= max(found) <= most, f"{rate} a second: {found}"
+    print(f"{rate} a second: {min(found):.3f} to {max(found):.3f} in {len(found)} windows")
+    assert least <= min(found) <= max(found) <= most
 
 
 def carried(url: str, tmp_path: Path) -> float:
@@ -222,8 +227,11 @@ def carried(url: str, tmp_path: Path) -> float:
 
 def starts_at_a_rate(
     url: str, tmp_path: Path, rate: Rate, count: int, disturbances: int = 0
-) -> list[float]:
-    """When tasks of a queue began, as the judge saw it; the grants of places keep to the rate."""
+) -> tuple[list[float], float]:
+    """When tasks of a queue began, as the judge saw it, and when none waited any more.
+
+    The grants of places keep to the rate.
+    """
     with judged(tmp_path) as judge, Holdfast(url, lease_s=LEASE_S) as hf:
         hf.queue(Queue("visits", rate=rate))
         before = number_completed(hf)
@@ -236,7 +244,8 @@ def starts_at_a_rate(
         for window_s in (rate.per_s, 10.0):
             share = rate.count * window_s / rate.per_s
             assert max(in_windows(granted, window_s)) <= share + rate.at_once
-        return sorted(at for at, _, _ in judge.came)
+        empty_at = min(at for at, n, _ in judge.came if n >= count - 10)
+        return sorted(at for at, _, _ in judge.came), empty_at
 
 
 def test_a_limit_of_a_tool_holds_while_workers_are_killed_and_stopped(url, tmp_path):

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from holdfast import BadInput, Holdfast, Queue, Rate, Worker, receive, task
+from holdfast import BadInput, Holdfast, Queue, Rate, TaskBusy, Worker, receive, task
 from holdfast.core.events import PlacesChanged, QueuePlace
 from holdfast.core.queues import Allowance, QueuePlaces, line_time, ticket_for
 from holdfast.engines import queues
@@ -284,6 +284,57 @@ def test_the_log_of_places_is_begun_anew_and_nothing_is_forgotten(hf, monkeypatc
     assert set(other.look().held) == {f"t{n}" for n in range(20)}
     assert QueueLog(hf._holding, "q").look().turn == 19
     assert 1 <= len(streams_in(hf.store, "queues/q/")) <= 2
+
+
+def test_who_was_frozen_while_he_changed_places_changes_nothing_and_may_try_again(tmp_path):
+    url = f"sqlite:///{tmp_path}/q.db"
+    with Holdfast(url, lease_s=0.05) as hf, Holdfast(url, lease_s=0.05) as there:
+        hf.queue(Queue("q"))
+        mine, other = QueueLog(hf._holding, "q"), QueueLog(there._holding, "q")
+
+        def take(id):
+            return lambda state: PlacesChanged(taken=(QueuePlace(id),), turn=0)
+
+        def take_late(state):
+            assert other.write(take("b"), patience_s=60)  # when the lease of this one has ended
+            return take("a")(state)
+
+        assert mine.write(take("c"))
+        with pytest.raises(TaskBusy, match="by another worker"):
+            mine.write(take_late)
+        assert mine.write(take("d"))
+        assert set(other.look().held) == {"b", "c", "d"}
+
+
+@pytest.mark.parametrize(
+    ("queue", "events"),
+    [(Queue("q", rate=Rate(9)), 1), (Queue("q"), 2), (Queue("q", rate=Rate(9), concurrency=9), 2)],
+)
+def test_places_that_nobody_waits_for_are_given_back_with_the_next_grant(queue, events):
+    with Holdfast("memory://", clock=Clock()) as hf:
+        hf.queue(queue)
+        desk = Desk(hf._holding, lambda text: None)
+        for n in range(2):
+            hf.options(queue="q", id=f"t-{n}").start(note_down, "a")
+            hf._holding.clock.advance(1)
+            ((id, _),) = desk.take(1, lambda id, facts: True)
+            desk.ended(id)
+            if n == 0:
+                before = hf.queue("q").info().running
+                desk.take(0, lambda id, facts: True)
+                assert before - hf.queue("q").info().running == events - 1
+        assert hf.queue("q").info().running == 1
+        desk.close()
+        assert hf.queue("q").info().running == 0
+
+
+def test_one_look_is_for_what_comes_in_a_moment():
+    """Once the rate is used up; a small one lets them start one by one."""
+    assert [Rate(100, burst=40).together, Rate(1000).together, Rate(10).together] == [10, 25, 1]
+    state = QueuePlaces(ready_at=1000.0 + 40 / 100)
+    allowance = Allowance(Queue("q", rate=Rate(100, burst=40)), state, 1000.0, 50)
+    assert (allowance.left, allowance.waits_until) == (0, 1000.1)
+    assert Allowance(Queue("q", rate=Rate(100, burst=40)), state, 1000.1, 50).left == 10
 
 
 def test_the_place_of_a_worker_that_died_before_it_began_comes_back_after_a_lease(tmp_path):

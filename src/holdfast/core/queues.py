@@ -86,6 +86,12 @@ class Rate(Struct, frozen=True, omit_defaults=True):
             return self.burst
         return max(1, ceil(self.count / 20), ceil(0.1 * self.count / self.per_s))
 
+    @property
+    def together(self) -> int:
+        """How many starts are waited for once the rate is used up, so that one look is for all of
+        them: what comes in a tenth of a second, and at most a quarter of what may start at once."""
+        return max(1, min(self.at_once // 4, floor(0.1 / self.spacing_s)))
+
     def since(self, ready_at: float, now_s: float) -> float:
         """The time that a start now counts from.
 
@@ -162,6 +168,12 @@ class Queue(Struct, frozen=True, omit_defaults=True):
             raise BadInput(
                 f"queue {self.name!r}: singleton={self.singleton!r:.60} must be 'first' or 'newest'"
             )
+
+    @property
+    def has_a_rate_alone(self) -> bool:
+        """Whether nothing but a rate holds its tasks up, so that nobody waits for a place."""
+        is_free = self.concurrency is None and self.key_concurrency is None
+        return is_free and (self.rate is not None or self.key_rate is not None)
 
 
 def _is_seconds(number: object) -> bool:
@@ -348,12 +360,14 @@ class Allowance:
 
 
 def _starts(rate: Rate, ready_at: float, now_s: float) -> tuple[int, float]:
-    """How many starts a rate allows now, and when it allows the next one after them.
+    """How many starts a rate allows now, and when it allows the next ones after them.
 
     >>> _starts(Rate(10, per_s=1, burst=2), 0.0, 100.0), _starts(Rate(10, burst=2), 100.2, 100.0)
     ((2, 100.1), (0, 100.1))
     """
     slack = rate.at_once * rate.spacing_s - max(ready_at - now_s, 0.0)
     able = max(0, floor(slack / rate.spacing_s + 1e-6))
+    if able < rate.together:
+        able = 0
     used = rate.since(ready_at, now_s) + able * rate.spacing_s
-    return able, round(used - (rate.at_once - 1) * rate.spacing_s, 6)
+    return able, round(used - (rate.at_once - rate.together) * rate.spacing_s, 6)

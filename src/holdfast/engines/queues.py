@@ -34,7 +34,7 @@ from holdfast.core.queues import (
 )
 from holdfast.core.state import FINISHED
 from holdfast.core.words import must_be_texts
-from holdfast.errors import BadInput
+from holdfast.errors import BadInput, LeaseLost, TaskBusy
 from holdfast.log.ledger import Ledger
 from holdfast.log.namespaces import Namespace, OtherVersion, namespace_of
 from holdfast.log.states import load
@@ -218,7 +218,12 @@ class QueueLog:
                     return QueueTurned() if state.seq and not state.is_over else None
                 return make(state)
 
-            done = self._ledger.write(guarded, patience_s=patience_s)
+            try:
+                done = self._ledger.write(guarded, patience_s=patience_s)
+            except LeaseLost:  # we were frozen for longer than the lease: nothing was written
+                raise TaskBusy(
+                    f"the places of {self._name!r} were changed by another worker meanwhile"
+                ) from None
             if not must_turn:
                 return done
             self._turn()

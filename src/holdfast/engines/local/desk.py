@@ -27,6 +27,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from itertools import chain, islice
+from math import inf
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -62,6 +63,10 @@ _DECLARED_EVERY_S = 0.2
 _STRAYS_EVERY_S = 30.0
 _AGAIN_S = 0.02
 """How soon to try again when another worker is changing the places of a queue."""
+_SPREAD_S = 0.02
+"""Over how long the workers are spread that wait for the same moment."""
+_KEEPS_S = 0.2
+"""For how long, at most, a place is kept that nobody waits for: its queue has a rate alone."""
 _MOST_LANES = 64
 """How many lanes are looked at in one go, where none of their tasks may start."""
 
@@ -88,6 +93,8 @@ class Desk:
         self._mine: dict[str, _Mine] = {}
         self._freed: dict[str, dict[str, str]] = {}
         """The places to give back: by queue the tasks, each with its grant."""
+        self._free_by: dict[str, float] = {}
+        """By when to give them back. Those that nobody waits for go along with a grant."""
         self._again: dict[str, Facts] = {}
         """The tasks that have a place, and could not be begun yet."""
         self._logs: dict[str, QueueLog] = {}
@@ -110,9 +117,11 @@ class Desk:
         """How long to wait with the next look; None if there is no hurry."""
         if self.is_busy or self._again:
             return _AGAIN_S
-        if self.waits_until is None:
-            return None
-        return max((self.waits_until - self._holding.clock()).total_seconds(), 0.001)
+        soon = [max(at - time.monotonic(), _AGAIN_S) for at in self._free_by.values()]
+        if self.waits_until is not None:
+            left_s = (self.waits_until - self._holding.clock()).total_seconds()
+            soon.append(max(left_s, 0.001) + random.uniform(0.0, _SPREAD_S))
+        return min(soon, default=None)
 
     # Taking places
 
@@ -139,7 +148,7 @@ class Desk:
         numbers = sorted(
             number
             for number, each in by_number.items()
-            if each.queue.name in self._freed or (number in self._waiting and not each.paused)
+            if self._must_free(each.queue.name) or (number in self._waiting and not each.paused)
         )
         turn = [n for n in numbers if n >= self._first] + [n for n in numbers if n < self._first]
         if turn:
@@ -148,7 +157,7 @@ class Desk:
 
     def _serve(self, declared: DeclaredQueue, room: int, wants: Wants) -> list[tuple[str, Facts]]:
         queue, log = declared.queue, self._log(declared.queue.name)
-        freed = self._freed.get(queue.name, {})
+        freed, must_free = self._freed.get(queue.name, {}), self._must_free(queue.name)
         room = 0 if declared.paused else max(room, 0)
         granted: list[QueuePlace] = []
         search: _Search | None = None
@@ -163,8 +172,8 @@ class Desk:
             search.run()
             if declared.number in self._waiting:
                 self._note_wait(allowance.waits_until)
-            granted[:] = [self._place(id, facts) for id, facts in search.picks]
-            if not granted and not gone:
+            granted[:] = [self._place(id, facts, now) for id, facts in search.picks]
+            if not granted and not (gone and must_free):
                 return None
             return PlacesChanged(
                 taken=tuple(granted), freed=tuple(gone), turn=search.turn,
@@ -172,7 +181,7 @@ class Desk:
             )  # fmt: skip
 
         # Without the lease first: most looks find nothing that they may take.
-        if not freed and make(log.look()) is None:
+        if not must_free and make(log.look()) is None:
             self._expire(search, queue)
             return []
         try:
@@ -180,7 +189,9 @@ class Desk:
         except TaskBusy:
             self.is_busy = True
             return []
-        self._freed.pop(queue.name, None)
+        if is_changed or must_free:
+            self._freed.pop(queue.name, None)
+            self._free_by.pop(queue.name, None)
         self._expire(search, queue)
         if not is_changed or search is None:
             return []
@@ -188,8 +199,8 @@ class Desk:
             self._mine[place.task] = _Mine(queue.name, place.by, place.at, facts)
         return search.picks
 
-    def _place(self, id: str, facts: Facts) -> QueuePlace:
-        return QueuePlace(id, facts.labels.get(KEY, ""), self._new_grant(), self._holding.clock())
+    def _place(self, id: str, facts: Facts, now: datetime) -> QueuePlace:
+        return QueuePlace(id, facts.labels.get(KEY, ""), self._new_grant(), now)
 
     def _new_grant(self) -> str:
         self._count += 1
@@ -245,6 +256,13 @@ class Desk:
         mine = self._mine.pop(id, None)
         if mine is not None:
             self._freed.setdefault(mine.queue, {})[id] = mine.by
+            declared = self._queues.get(mine.queue)
+            can_wait = declared is not None and declared.queue.has_a_rate_alone
+            wait_s = _KEEPS_S if can_wait else 0.0
+            self._free_by.setdefault(mine.queue, time.monotonic() + wait_s)
+
+    def _must_free(self, name: str) -> bool:
+        return self._free_by.get(name, inf) <= time.monotonic()
 
     def again(self, id: str) -> None:
         """Keep the place of a task that somebody holds for a moment, and begin it later."""
