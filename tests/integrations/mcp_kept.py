@@ -16,7 +16,7 @@ from mcp.server import MCPServer
 from mcp.server.mcpserver import Context
 from mcp.types import ToolAnnotations
 
-from holdfast import Holdfast, sleep, task, tool
+from holdfast import Holdfast, IdempotencyKey, sleep, task, tool
 from holdfast.integrations.mcp import DurableSessions, DurableTasks
 
 WORLD = Path(sys.argv[3]) if len(sys.argv) > 3 else Path("/nonexistent")
@@ -28,9 +28,14 @@ def noted(what: str) -> None:
         file.write(f"{what}\n")
 
 
-@tool(in_doubt="retry")
-def book(city: str) -> str:
-    noted(f"booked {city}")
+@tool
+def book(city: str, *, key: IdempotencyKey = IdempotencyKey()) -> str:
+    # The world knows a repeat by its key: a server may be killed before it has recorded this.
+    known = WORLD.with_suffix(".keys")
+    if not known.exists() or key not in known.read_text().splitlines():
+        with known.open("a") as keys:
+            keys.write(f"{key}\n")
+        noted(f"booked {city}")
     return f"booked {city}"
 
 
