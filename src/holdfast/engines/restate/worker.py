@@ -210,7 +210,12 @@ class RestateWorker:
             host.is_ending.set()
             calls.close()
             gone.set()
-            await serving
+            # From Python 3.12 on, a server that closes waits for its connections, without end for
+            # one of an invocation that was killed.
+            await asyncio.wait({serving}, timeout=_GRACE_S + 1)
+            serving.cancel()
+            with suppress(asyncio.CancelledError):
+                await serving
             await asyncio.to_thread(calls.finish)
 
     async def _worked(self, uri: str) -> None:
