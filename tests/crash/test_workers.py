@@ -135,7 +135,7 @@ def test_two_hundred_waiting_tasks_hold_no_threads_and_wake_in_time(tmp_path, pr
         wait_for(lambda: all(t.state.parked or t.status == "completed" for t in hf.tasks()), 60)
         threads = len(os.listdir(f"/proc/{worker.pid}/task"))
         # Its pool of 8, the store's of at most 16, the loop, the heartbeat, the one that writes the
-        # readable files, and the main one. One more may be about to end, as it is on a busy machine.
+        # readable files, and the main one. One more may be about to end on a busy machine.
         assert threads <= 8 + 16 + 5, f"{threads} threads for 200 waiting tasks"
 
         for id in ("ask-7", "aask-7", "ask-42"):
