@@ -94,7 +94,7 @@ class Desk:
         self._freed: dict[str, dict[str, str]] = {}
         """The places to give back: by queue the tasks, each with its grant."""
         self._free_by: dict[str, float] = {}
-        """By when to give them back. Those that nobody waits for go along with a grant."""
+        """By when to give them back. Places that nobody waits for go along with a grant."""
         self._again: dict[str, Facts] = {}
         """The tasks that have a place, and could not be begun yet."""
         self._logs: dict[str, QueueLog] = {}
